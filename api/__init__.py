@@ -14,7 +14,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .callbacks import Callback as Callback
     from .classifier import Classifier as Classifier
     from .classifier import load as load
     from .common.errors import DnnstackError as DnnstackError
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from .fitting import train as train
     from .grouping import sweep as sweep
     from .grouping import train_group as train_group
-    from .history import History as History
     from .importing import import_onnx as import_onnx
     from .imports.onnx_run import Imported as Imported
     from .many.comparison import Comparison as Comparison
@@ -35,6 +33,8 @@ if TYPE_CHECKING:
     from .plugins.checking import check_gradients as check_gradients
     from .plugins.loading import load_plugin as load_plugin
     from .reporting import report as report
+    from .reports.callbacks import Callback as Callback
+    from .reports.history import History as History
     from .reports.sweep_report import SweepReport as SweepReport
     from .training.inference.evaluate import Evaluation as Evaluation
     from .training.inference.predict import Prediction as Prediction
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
-    "Callback": "callbacks",
+    "Callback": "reports.callbacks",
     "Classifier": "classifier",
     "Comparison": "many.comparison",
     "DnnstackError": "common.errors",
     "Ensemble": "ensemble",
     "Evaluation": "training.inference.evaluate",
     "GroupReport": "many.statistics",
-    "History": "history",
+    "History": "reports.history",
     "Imported": "imports.onnx_run",
     "Prediction": "training.inference.predict",
     "RunConfig": "configs",

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from .arguments import assigned, path_or_none, path_text
 from .arguments import kind as type_of
 from .backends.select import Device, open_backend
-from .callbacks import Callback, Logs, Told, as_callbacks
 from .common.errors import Interrupted, Warned
 from .common.printable import printable_lines
 from .common.targets import Kind
@@ -25,8 +24,9 @@ from .configs import load_config as load_file
 from .datasets import Downloads
 from .datasets.arrays import Axes
 from .given import Pair, given_arrays
-from .history import History
-from .reports.live_curves import LiveCurves
+from .reports.callbacks import Callback, Logs, Told, as_callbacks
+from .reports.history import History
+from .reports.loggers import Logged
 from .reports.plots import draw_curves
 from .reports.training_text import summary
 from .training.fitting import find_resume, fit, open_device
@@ -113,14 +113,14 @@ def train(
     say = teller(verbose)
     backend = open_device(loaded, resume is not False, True, say)
     resumed = find_resume(wanted, loaded, say)
-    heard = Told(as_callbacks(callbacks), say, print_text if verbose else None)
-    with interrupts() as interrupted:
+    heard = Logged(Told(as_callbacks(callbacks), say, print_text if verbose else None))
+    with interrupts() as interrupted, closing(heard):
         try:
             done = fit(
                 loaded,
                 backend,
                 resumed,
-                listener=LiveCurves(heard),
+                listener=heard,
                 stop_requested=interrupted.is_set,
                 data_dir=folder,
                 downloads=Downloads(offline=True) if offline else None,
@@ -134,14 +134,12 @@ def train(
     draw_curves(done.run, say)
     if verbose:
         print_text(summary(done))
-    history = History.of(done)
-    heard.ended(history)
     if interrupted.is_set():
         raise KeyboardInterrupt(
             f"training was interrupted at step {done.step} and saved; continue with "
             f"resume={str(done.run)!r}"
         )
-    return history
+    return History.of(done)
 
 
 def read_config(config: Config | LoadedConfig, overrides: Overrides) -> LoadedConfig:

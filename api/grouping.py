@@ -9,14 +9,14 @@ from typing import Any
 
 from .arguments import path_or_none, path_text, whole
 from .backends.select import Device
-from .callbacks import Callback, Logs, Told, as_callbacks
 from .common.errors import Interrupted, UsageError
 from .fitting import Config, Overrides, changed, interrupts, print_text, teller
 from .given import given_arrays
 from .many.sampling import need_optuna
 from .many.screen import Screen
 from .many.statistics import GroupReport, report_group
-from .reports.live_curves import LiveCurves
+from .reports.callbacks import Callback, Logs, Told, as_callbacks
+from .reports.loggers import Logged
 from .reports.sweep_report import SweepReport, report_sweep
 from .several import Call, train_apart
 from .training.listener import Listener
@@ -143,7 +143,7 @@ def _folder(data_dir: str | os.PathLike[str] | None) -> str | None:
 
 def _trained(call: Call, say: Callable[[str], None], listener: Callable[[], Listener]) -> Path:
     """The folder of what the call has trained. Raises KeyboardInterrupt after Ctrl-C."""
-    screen = Screen(say, listener, LiveCurves)
+    screen = Screen(say, listener, Logged)
     with interrupts() as interrupted:
         try:
             if call.count() > 1 and call.load:

@@ -31,7 +31,7 @@ from .many.side_by_side import train_group
 from .many.sweep_work import count_of_workers, run_sweep
 from .many.trainings import Shelf, Trainings
 from .plugins.loading import load_plugin
-from .reports.live_curves import LiveCurves
+from .reports.loggers import Logged
 from .training.assemble import Load
 from .training.signals import StopSignals
 
@@ -182,7 +182,7 @@ def main() -> int:
             def ends() -> bool:
                 return stop.requested() or os.getppid() != parent
 
-            tell("path", str(Call(**job["call"]).train(Screen(say, watched=LiveCurves), ends)))
+            tell("path", str(Call(**job["call"]).train(Screen(say, watched=Logged), ends)))
         except Exception as error:
             if (text := told(error)) is None:
                 raise

@@ -33,6 +33,7 @@ _HOUR = 3600.0
 _SELDOM = "other programs kept this device busy"
 # The settings by which libraries print on standard output, where JSON may be expected.
 _TALK = ("ONEDNN_VERBOSE", "DNNL_VERBOSE", "NCCL_DEBUG", "UCX_LOG_LEVEL")
+_COLOURED = ("xterm", "screen", "tmux", "rxvt", "linux", "ansi", "cygwin", "putty", "Eterm")
 _quiet = False
 _closed = False
 lost: list[OSError] = []
@@ -268,10 +269,14 @@ def drop_output() -> None:
         os.close(nowhere)
 
 
-def has_true_colours(stream: TextIO) -> bool:
-    """Whether ``stream`` is a terminal that says that it has 24-bit colours, and may use them."""
-    deep = os.environ.get("COLORTERM", "").lower() in ("truecolor", "24bit")
-    return deep and _has_colours(stream)
+def colours(stream: TextIO) -> int:
+    """How many colours ``stream`` shows: 0 if it is no terminal, or may not use them."""
+    if not _has_colours(stream):
+        return 0
+    if os.environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return 1 << 24
+    term = os.environ["TERM"]
+    return 256 if "256color" in term else 16 * term.startswith(_COLOURED)
 
 
 def coloured(text: str, colour: str, stream: TextIO) -> Coloured:

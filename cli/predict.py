@@ -129,7 +129,7 @@ def predict(
     if as_csv:
         write(csv_row(columns(model.classes_, kind, familiar)))
     as_text = not (as_json or as_csv)
-    colours = as_text and not short and _has_blocks() and console.has_true_colours(sys.stdout)
+    colours = console.colours(sys.stdout) * (as_text and not short and _has_blocks())
     how: dict[str, Any] = {"invert": invert, "raw": raw, "min_probability": min_probability}
     for answer in model.predict_each(find_pictures(_names(paths)), top=count, size=size, **how):
         if isinstance(answer, DatasetError):
@@ -140,7 +140,7 @@ def predict(
         if min_probability is not None and not answer.sure:
             status = status or _NOT_SURE
         if short or colours:
-            _tell(answer, short, best_first)
+            _tell(answer, short, best_first, colours)
         else:
             (console.tell if as_text else write)(_shown(answer, as_json, as_csv, best_first))
         if folder is not None:
@@ -172,7 +172,7 @@ def _check_one(chosen: Mapping[str, bool]) -> None:
         raise click.UsageError(f"{together} cannot be used together")
 
 
-def _tell(answer: Prediction, short: bool, best_first: bool) -> None:
+def _tell(answer: Prediction, short: bool, best_first: bool, colours: int) -> None:
     """Print an answer as a line, or in colours."""
     from ..common.printable import paragraph, printable
     from ..reports.predict_text import WIDTH, as_colours, headline
@@ -181,7 +181,7 @@ def _tell(answer: Prediction, short: bool, best_first: bool) -> None:
     if short:
         console.tell(paragraph([headline(answer, path)]))
         return
-    parts = as_colours(answer, path, best_first, console.width() or WIDTH)
+    parts = as_colours(answer, path, best_first, console.width() or WIDTH, colours)
     console.tell(*(console.Coloured(text) if ours else text for text, ours in parts))
 
 
@@ -220,8 +220,8 @@ def _shown(answer: Prediction, as_json: bool, as_csv: bool, best_first: bool) ->
         row = csv_row(answer.to_row())
         # Not even a line break is ours here.
         return printable(row) if sys.stdout.isatty() else row
-    width = console.width() or WIDTH
-    return as_text(answer, printable(answer.path), best_first, not _has_blocks(), width)
+    width, drawn = console.width() or WIDTH, not sys.stdout.isatty()
+    return as_text(answer, printable(answer.path), best_first, not _has_blocks(), width, drawn)
 
 
 def _has_blocks() -> bool:

@@ -6,10 +6,12 @@ If nobody reads any more (a closed terminal, the end of ``| head``), training co
 from __future__ import annotations
 
 import errno
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from math import isfinite
 from shutil import get_terminal_size
 from time import perf_counter
 from typing import Any
@@ -17,6 +19,8 @@ from typing import Any
 from ..common.cells import columns, wrapped_lines
 from ..common.printable import printable
 from ..reports import training_text
+from ..reports.callbacks import Callback, Logs
+from ..reports.history import History
 from ..training.listener import Listener, Progress, Started
 from ..training.records.formats.state import Metrics
 from ..training.weights.start import Start
@@ -185,6 +189,27 @@ class Quiet(Lines):
 
     def _print(self, *parts: str) -> None:
         """Nothing to print: lines during the training are not results."""
+
+
+class JsonLines(Callback):
+    """Prints what a training reports as JSON Lines; null is what is not finite."""
+
+    def on_train_begin(self, logs: Logs) -> None:
+        self._say("start", logs)
+
+    def on_log(self, logs: Logs) -> None:
+        self._say("log", logs)
+
+    def on_validation_end(self, logs: Logs) -> None:
+        self._say("validation", logs)
+
+    def on_train_end(self, history: History) -> None:
+        shown = {key: value for key, value in vars(history).items() if key != "history"}
+        self._say("end", {**shown, "best": history.best and history.best.to_json()})
+
+    def _say(self, event: str, logs: Logs) -> None:
+        endless = (k for k, v in logs.items() if isinstance(v, float) and not isfinite(v))
+        say(json.dumps({"event": event, **logs, **dict.fromkeys(endless)}, default=str))
 
 
 def listener() -> Lines:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..common.cells import columns, wrapped_lines
 from ..many.screen import Said, Screen
-from ..reports.live_curves import LiveCurves
+from ..reports.loggers import Logged
 from ..reports.training_text import of_epochs
 from . import console, progress
 
@@ -37,7 +37,7 @@ class Shown(Screen):
     """
 
     def __init__(self, silent: bool = False) -> None:
-        super().__init__(console.note, progress.listener, LiveCurves)
+        super().__init__(console.note, progress.listener, Logged)
         self.path: Path | None = None
         self._silent = silent or console.is_quiet()
         self._told: set[Any] = set()

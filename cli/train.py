@@ -20,10 +20,9 @@ from .asked import LATEST, Asked, again, line
 if TYPE_CHECKING:
     from ..backends.base import Backend
     from ..configs import LoadedConfig
-    from ..training.listener import Summary
+    from ..training.listener import Listener, Summary
     from ..training.ranks.team import Team
     from ..training.records.resume import Resume
-    from .progress import Lines
 
 _AUTO = "auto"
 _LOAD = "load"
@@ -76,6 +75,7 @@ _GOAL_MISSED = 3
 @options.plots_format
 @options.data_dir
 @options.runs_dir("run.dir of the config")
+@options.json_output("JSON Lines: start, log, validation, end; not with --seeds and --folds")
 def train(
     *,
     init_from: Path | None,
@@ -84,6 +84,7 @@ def train(
     stratified: bool,
     ranks: int | None,
     asynchronous: bool,
+    as_json: bool,
     **given: Any,
 ) -> int:
     """Train the network of a config.
@@ -115,11 +116,13 @@ def train(
             "--resume and --init-from cannot be used together; a run that goes on has its weights"
         )
     if wanted is not None:
+        if as_json:
+            raise click.UsageError("--json is for one run; see dnnstack runs --group NAME --json")
         return many.train(asked, wanted)
     if team is not None and team.rank:
         return several.follow(team, asked)
     words = [*([] if ranks is None else ["--ranks", str(ranks)]), *["--async"] * asynchronous]
-    status = _One(asked, team, asynchronous, words, Others()).train()
+    status = _One(asked, team, asynchronous, words, Others(), as_json).train()
     if team is not None and team.status is not None:
         team.status = status
     return status
@@ -134,6 +137,7 @@ class _One:
     asynchronous: bool
     words: list[str]
     others: Others
+    as_json: bool
 
     def train(self) -> int:
         """Train, and return the exit status."""
@@ -143,27 +147,25 @@ class _One:
         with StopSignals("" if console.is_quiet() else BEGINNING) as stop:
             try:
                 loaded, backend, resumed = self._begin(stop)
-                from ..reports.live_curves import LiveCurves
+                from ..reports.loggers import Logged
                 from ..training.fitting import fit
-                from . import downloading, progress
+                from . import downloading
 
-                with closing(self._listener(loaded, backend, stop)) as listener:
+                with closing(Logged(self._listener(loaded, backend, stop))) as listener:
                     done = fit(
                         loaded,
                         backend,
                         resumed,
                         company=several.company(self.team, loaded.config, backend),
-                        listener=LiveCurves(listener),
+                        listener=listener,
                         stop_requested=stop.requested,
                         data_dir=asked.data_dir,
                         downloads=downloading.policy(asked.offline),
                         same_samples=asked.same_samples,
                     )
             except Interrupted as error:
-                from . import progress
-
-                progress.say(str(error))
-                progress.say(asked.again("train", self.words, asked.resume))
+                self._say(str(error))
+                self._say(asked.again("train", self.words, asked.resume))
                 return stop.exit_status
             self._tell(done, loaded)
         missed = done.state == "finished" and done.goal is False
@@ -181,7 +183,7 @@ class _One:
             with stop.raising(Interrupted(NOTHING_SAVED)), early.without_collection():
                 loaded = load_config(asked.reference, asked.changes, plugins.opened(asked.plugin))
             with early.without_collection():
-                from ..reports import live_curves, training_text  # noqa: F401 - used later
+                from ..reports import loggers, training_text  # noqa: F401 - used later
                 from ..training.fitting import find_resume, open_device
                 from . import downloading, progress  # noqa: F401 - used later
             backend = open_device(
@@ -194,16 +196,17 @@ class _One:
             several.note_idle_gpus(backend.name)
             return loaded, backend, find_resume(asked.resume, loaded, console.note)
 
-    def _listener(self, loaded: LoadedConfig, backend: Backend, stop: StopSignals) -> Lines:
+    def _listener(self, loaded: LoadedConfig, backend: Backend, stop: StopSignals) -> Listener:
         """What shows the training."""
         from ..common.text import versions_text
+        from ..reports.callbacks import Told
         from . import progress
 
         team = self.team
         # Ranks are no other programs to each other.
         advice = "" if team is not None else self.others.advice(backend.waiting_threads)
         advice = console.hourly(_LOAD, advice)
-        listener = progress.listener()
+        listener = progress.Quiet() if self.as_json else progress.listener()
         if backend.waiting_threads > 1 and not advice and team is None:
             watch = Watch(backend.waiting_threads)
             listener.advice = lambda: console.hourly(_LOAD, watch())
@@ -219,8 +222,17 @@ class _One:
             if advice:
                 console.note(advice)
 
-        listener.opening, listener.under_way = opening, stop.begun
+        listener.under_way = stop.begun
+        if self.as_json:
+            return Told((progress.JsonLines(),), console.note, heard=listener)
+        listener.opening = opening
         return listener
+
+    def _say(self, text: str) -> None:
+        """Print a line that is not of the form that was asked for."""
+        from . import progress
+
+        (console.note if self.as_json else progress.say)(text)
 
     def _tell(self, done: Summary, loaded: LoadedConfig) -> None:
         """How the training has ended, and what comes next."""
@@ -229,7 +241,8 @@ class _One:
         from ..reports.training_text import summary
         from . import progress
 
-        progress.say(summary(done))
+        if not self.as_json:
+            progress.say(summary(done))
         asked, code = self.asked, plugins.words_of(loaded.config)
         if done.state == "interrupted":
             # The run's own config includes the options, so the command is shorter.
@@ -238,10 +251,8 @@ class _One:
                 config = str(done.run / "config.yaml")
             else:
                 code = plugins.words(asked.plugin)
-            progress.say(
-                again("train", config, (), [*code, *asked.words(*self.words)], str(done.run))
-            )
-        else:
+            self._say(again("train", config, (), [*code, *asked.words(*self.words)], str(done.run)))
+        elif not self.as_json:
             run = [] if _is_latest(done.run) else ["--run", str(done.run)]
             # An evaluation uses the data folder of the run, unless the environment names another.
             named = asked.data_dir is not None and os.environ.get("DNNSTACK_DATA")

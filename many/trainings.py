@@ -24,6 +24,7 @@ from ..training.assemble import Load, build_network, data_folder, describe_data,
 from ..training.listener import Listener, Summary
 from ..training.records.resume import Resume
 from ..training.signals import interruptible
+from ..training.trainer import check_loggers
 from .screen import Say, Screen
 from .together import Together, check_together
 from .workers import Crew
@@ -100,6 +101,7 @@ class Trainings:
         The training set is read if several share it. Raises UsageError, BackendUnavailableError,
         DatasetError, Interrupted.
         """
+        check_loggers(self.base.config)
         backend = None
         if self.count == 1 or self.together:
             backend = self.device()
@@ -158,12 +160,12 @@ class Trainings:
         ends: Ends,
     ) -> Summary:
         """One of the trainings, to its end or until ``ends``; the listener is closed then."""
-        with closing(listener):
+        with closing(self.screen.watched(listener)) as heard:
             done = fitting.fit(
                 self.loaded(settings),
                 device,
                 resumed,
-                listener=self.screen.watched(listener),
+                listener=heard,
                 stop_requested=ends,
                 data_dir=self.data_dir,
                 downloads=self.downloads,

@@ -6,7 +6,7 @@ import csv
 import io
 import textwrap
 from collections.abc import Iterable, Sequence
-from itertools import zip_longest
+from itertools import product, zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +33,14 @@ _ALL = 14
 _HALVES = " ▀▄█"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _ASCII = str.maketrans("▀▄█", '".#', _EIGHTHS[1:-1])
+_CUBE = np.array(
+    [
+        *product((0, 95, 135, 175, 215, 255), repeat=3),
+        *((grey,) * 3 for grey in range(8, 248, 10)),
+    ]
+)
+# Blue is the highest bit of their numbers.
+_SIXTEEN = np.array([*product((0, 205), repeat=3), *product((92, 255), repeat=3)])[:, ::-1]
 
 
 def wanted(classes: int, top: int | None) -> int:
@@ -57,14 +65,15 @@ def as_text(
     best_first: bool = False,
     plain: bool = False,
     width: int = WIDTH,
+    drawn: bool = True,
 ) -> str:
     """A headline, then the picture and the chart of its answers side by side.
 
     On a narrow terminal the chart is below the picture. Answers are in the order of the classes, or
-    ``best_first``. ``plain``: no block characters.
+    ``best_first``. ``plain``: no block characters; ``drawn``: show pictures of two tones.
     """
-    left = blocks(prediction.picture.image, width)
-    taken = max(map(len, left))
+    left = blocks(prediction.picture.image, width) if drawn else []
+    taken = max(map(len, left), default=0)
     left = [f"{row:<{taken}}" for row in (_to_ascii(left) if plain else left)]
     shown = _rows(prediction, left, taken, best_first, width, plain)
     lines = [f"{row}{text}".rstrip() for row, text in shown]
@@ -72,13 +81,17 @@ def as_text(
 
 
 def as_colours(
-    prediction: Prediction, name: str, best_first: bool = False, width: int = WIDTH
+    prediction: Prediction,
+    name: str,
+    best_first: bool = False,
+    width: int = WIDTH,
+    colours: int = 1 << 24,
 ) -> list[tuple[str, bool]]:
-    """The same with the picture in its colours, for a terminal that has 24 bits of them.
+    """The same with the picture in the nearest of a terminal's 16, 256 or all ``colours``.
 
     Texts in order, each with whether it is ours and may hold escape sequences.
     """
-    left, taken = colour_blocks(prediction.picture.image, width)
+    left, taken = colour_blocks(prediction.picture.image, width, colours)
     parts = [(paragraph([headline(prediction, name), ""]), False)]
     for row, text in _rows(prediction, left, taken, best_first, width, plain=False):
         parts += [(row, True), (paragraph([text.rstrip(), ""]), False)]
@@ -124,33 +137,43 @@ def csv_row(cells: Sequence[str]) -> str:
 def blocks(image: NDArray[np.uint8], most: int = _COLUMNS) -> list[str]:
     """A picture in half blocks, two pixels per character. image: (C, H, W) uint8.
 
-    Light pixels are drawn. All but two-tone pictures are dithered, to show grey by density.
+    Light pixels are drawn. There are no blocks of a picture that has more than two tones.
     """
-    picture = _reduced(image, most).convert("L")
-    grey = np.asarray(picture)
-    if float(np.mean((grey > 64) & (grey < 192))) < 0.15:
-        dots = grey >= 112
-    else:
-        dots = np.asarray(picture.convert("1"))
+    grey = np.asarray(_reduced(image, most).convert("L"))
+    if float(np.mean((grey > 64) & (grey < 192))) >= 0.15:
+        return []
+    dots = grey >= 112
     dots = np.pad(dots, ((0, len(dots) % 2), (0, 0)))
     codes = dots[0::2].astype(int) + 2 * dots[1::2]
     return ["".join(_HALVES[code] for code in row) for row in codes.tolist()]
 
 
-def colour_blocks(image: NDArray[np.uint8], most: int = _COLUMNS) -> tuple[list[str], int]:
-    """A picture in half blocks with 24-bit colours, and its columns. image: (C, H, W) uint8."""
+def colour_blocks(
+    image: NDArray[np.uint8], most: int = _COLUMNS, colours: int = 1 << 24
+) -> tuple[list[str], int]:
+    """A picture in half blocks with so many colours, and its columns. image: (C, H, W) uint8."""
     pixels = np.asarray(_reduced(image, most).convert("RGB"))
     rows = []
     for top in range(0, len(pixels), 2):
         cells = []
         for x in range(pixels.shape[1]):
-            upper = ";".join(map(str, pixels[top, x]))
-            below = ""
+            code = _colour(38, pixels[top, x], colours)
             if top + 1 < len(pixels):
-                below = f";48;2;{';'.join(map(str, pixels[top + 1, x]))}"
-            cells.append(f"\x1b[38;2;{upper}{below}m▀")
+                code += f";{_colour(48, pixels[top + 1, x], colours)}"
+            cells.append(f"\x1b[{code}m▀")
         rows.append("".join(cells) + "\x1b[0m")
     return rows, pixels.shape[1]
+
+
+def _colour(ground: int, pixel: NDArray[np.uint8], colours: int) -> str:
+    """The code of a colour, or of the nearest; ground: 38 before, 48 behind. pixel: (3,)."""
+    if colours > 256:
+        return f"{ground};2;{';'.join(map(str, pixel))}"
+    palette = _CUBE if colours == 256 else _SIXTEEN
+    number = int(((palette - pixel) ** 2).sum(1).argmin())
+    # Of 16 colours the bright ones have codes of their own.
+    bright = 52 * (number > 7)
+    return f"{ground};5;{number + 16}" if colours == 256 else f"{ground - 8 + number + bright}"
 
 
 def _reduced(image: NDArray[np.uint8], most: int) -> PilImage:

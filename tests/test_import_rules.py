@@ -25,7 +25,10 @@ LAZY = {
     "optuna",
     "pydantic",
     "starlette",
+    "tensorboardX",
+    "trackio",
     "uvicorn",
+    "wandb",
 }
 SOURCES = sorted(
     path.relative_to(ROOT).as_posix()

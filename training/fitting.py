@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ..backends.base import Backend
 from ..backends.select import open_backend
@@ -13,6 +14,7 @@ from ..datasets import Downloads
 from .alone import Company
 from .assemble import Load, data_folder, load_data
 from .inference.calibrate import DIVIDED, calibrate
+from .inference.evaluate import evaluate
 from .inference.parts import load_part
 from .inference.trained import Trained, data_folder_of
 from .listener import Listener, Summary
@@ -106,9 +108,16 @@ def fit(
             overrides=loaded.overrides,
             same_samples=same_samples,
         )
+        how = (root, None, downloads, lambda text: None, None, load or load_data)
         if done.state == "finished" and config.evaluate.calibrate:
             trained = Trained.of(best_checkpoint(done.run / FOLDER))
-            how = (root, None, downloads, lambda text: None, None, load or load_data)
             seen, held = (load_part(trained, part, *how) for part in DIVIDED)
             listener.notice(f"calibrated: {calibrate(trained, backend, seen, held)[1]}")
+
+        def judged() -> Any:
+            best = Trained.of(best_checkpoint(done.run / FOLDER))
+            images, index = load_part(best, "validation", *how)
+            return best, evaluate(best, backend, images, index, "validation"), images
+
+        listener.ended(done, judged)
         return done

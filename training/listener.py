@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..common.records import dataclass
 from .normalization import Found
 from .plan import Plan
 from .records.formats.state import Best, Metrics, State
 from .weights.start import Start
+
+if TYPE_CHECKING:
+    from .setup import Setup
 
 EndState = Literal["finished", "interrupted"]
 
@@ -21,7 +24,7 @@ class Started:
 
     ``resumed_from`` is the checkpoint from which the ``state`` comes, ``measured`` the
     mean and deviation of each channel, with ``normalize: measured``, but for a table in a file.
-    ``samples``: what they are called, as in the others.
+    ``samples``: what they are called, as in the others. ``setup``: what is trained, and on what.
     """
 
     run: Path
@@ -31,6 +34,7 @@ class Started:
     resumed_from: Path | None
     measured: Found | None = None
     samples: str = "pictures"
+    setup: Setup | None = None
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,9 @@ class Listener:
     def stop_requested(self) -> bool:
         """Whether the training is to end after the current step, and save."""
         return False
+
+    def ended(self, done: Summary, judged: Callable[[], Any]) -> None:
+        """It has ended in order; ``judged()`` evaluates the best network on validation samples."""
 
     def close(self) -> None:
         """The training is over, however it has ended."""

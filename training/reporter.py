@@ -61,6 +61,7 @@ class Reporter:
                 resumed_from=source,
                 measured=measured,
                 samples=self._samples,
+                setup=setup,
             )
         )
         done, train = "", setup.config.train

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from ..backends.base import Backend
@@ -109,6 +110,7 @@ def train(
             if resume is None:
                 backend.precision(config.run.precision)
             check_declared(config)
+            check_loggers(config)
             info = describe_data(config, data_root, known)
             if checkpoint is not None:
                 # The samples are matched with the network's classes by name.
@@ -183,6 +185,15 @@ def train(
         writer = CheckpointWriter(run.checkpoints, provenance, *kept, log.sync, place)
         saver = Saver(run, log, writer, checkpoint, heard.saving)
         return Loop(session, saver, log, heard, stop_requested).run(backend)
+
+
+def check_loggers(config: RunConfig) -> None:
+    """Raise ConfigError if the package of a logger is not installed."""
+    for name in config.train.loggers or ():
+        package = "tensorboardX" if name == "tensorboard" else name
+        if name != "prometheus" and find_spec(package) is None:
+            install = f"python3 -m pip install 'dnnstack[{name}]'"
+            raise ConfigError(f"train.loggers: {name} needs the package {package}: {install}")
 
 
 def _check_unread(config: RunConfig, network: Network, info: DatasetInfo, run: Run | None) -> None:

@@ -28,6 +28,8 @@ from .pictures import Augment, EvaluateConfig, Normalize, NormalizeConfig
 from .plugins import Plugins
 from .training import CROSS_ENTROPY, FIXED, Loss, Schedule
 
+Logger = Literal["tensorboard", "wandb", "trackio", "prometheus"]
+
 
 class ParallelConfig(Model):
     """How the processes that --ranks starts train together."""
@@ -245,6 +247,11 @@ class TrainConfig(Model):
         "If the loss or a gradient is not finite: stop; or roll back to the last "
         "checkpoint and halve the learning rate, at most three times.",
     ] = "stop"
+    loggers: Annotated[
+        Annotated[tuple[Logger, ...], BeforeValidator(tupled)] | None,
+        "Other tools that hear of the training: tensorboard, wandb, trackio (each with the "
+        "extra of its name), or prometheus. Default: none.",
+    ] = None
 
     @property
     def length_overridden(self) -> bool:

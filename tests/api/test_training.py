@@ -113,7 +113,7 @@ def test_callbacks_hear_everything_in_order(config):
     assert kinds[-1] == "end"
     begin, end = heard.events[0][1], heard.events[-1][1]
     assert begin == {"run": history.run, "step": 0, "total_steps": 25, "steps_per_epoch": 10}
-    assert end is history
+    assert end == history
     between = [logs for _, logs in heard.events[1:-1]]
     assert lines == between
     assert [logs["step"] for logs in between] == sorted(logs["step"] for logs in between)

@@ -146,7 +146,11 @@ FULL = {
     "summary": ["summary --config tiny.yaml"],
     "suspects": ["suspects tiny --device numpy"],
     "sweep": [f"sweep --config search.yaml {ONE}"],
-    "train": [f"train --config tiny.yaml {ONE}", f"train --config tiny.yaml {ONE} --folds 2"],
+    "train": [
+        f"train --config tiny.yaml {ONE}",
+        f"train --config tiny.yaml {ONE} --folds 2",
+        f"train --config tiny.yaml {ONE} --json",
+    ],
     "weights": ["weights runs/tiny"],
     "why": ["why digit.png --device numpy -o why.png"],
 }

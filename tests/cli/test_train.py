@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import pty
 import re
 import shlex
@@ -44,6 +45,43 @@ def test_a_day(run, tmp_path, device):
     evaluated = run(*shlex.split(lines[-1].partition("dnnstack ")[2]), "--json", status=0)
     assert json.loads(evaluated.stdout)["count"] == 100
     assert "using runs/tiny, the latest run" in evaluated.stderr
+
+
+def test_json_lines_and_nothing_else(run, tmp_path):
+    first = ("train", "--config", "tiny.yaml", "--json", "--set", "train.max_steps=13")
+    done = run(*first, status=0)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    kinds = [each["event"] for each in found]
+    assert kinds == ["start", *["log"] * 3, "validation", "end"]
+    assert found[0] == {
+        "event": "start",
+        "run": "runs/tiny",
+        "step": 0,
+        "total_steps": 13,
+        "steps_per_epoch": 13,
+    }
+    rows = (tmp_path / "runs" / "tiny" / "metrics.csv").read_text().splitlines()[1:]
+    losses = [each.get("loss", each.get("val_loss")) for each in found[1:-1]]
+    assert losses == [float(row.split(",")[3]) for row in rows]
+    assert [each["step"] for each in found[1:]] == [5, 10, 13, 13, 13]
+    end = {key: found[-1][key] for key in ("state", "run", "step", "goal")}
+    assert end == {"state": "finished", "run": "runs/tiny", "step": 13, "goal": None}
+    assert found[-1]["best"]["accuracy"] == found[-2]["val_accuracy"]
+    assert "history" not in found[-1]
+    more = ("--set", "train.goal={accuracy: 1}", "--set", "optimizer.lr=1e-9", "--resume")
+    again = run("train", "--config", "tiny.yaml", "--json", *more, status=3)
+    lines = [json.loads(line) for line in again.stdout.splitlines()]
+    assert (lines[0]["event"], lines[0]["step"], lines[-1]["goal"]) == ("start", 13, False)
+    # Notes are elsewhere.
+    assert "resuming with a changed config" in again.stderr
+
+
+def test_json_of_what_is_not_finite(capsys):
+    from dnnstack.cli.progress import JsonLines
+
+    JsonLines().on_log({"step": 3, "loss": float("nan"), "accuracy": 0.5, "run": pathlib.Path("a")})
+    expected = {"event": "log", "step": 3, "loss": None, "accuracy": 0.5, "run": "a"}
+    assert json.loads(capsys.readouterr().out) == expected
 
 
 def test_a_packaged_config_says_so(run):

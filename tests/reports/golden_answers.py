@@ -87,7 +87,8 @@ def prediction(count: int, doubt: str = "", colour: bool = False) -> Prediction:
     shares = [0.02, 0.9, 0.05, 0.03, *[0.0] * count][:count]
     answers = [Answer(f"class {k}", k, share) for k, share in enumerate(shares)]
     image = np.zeros((3 if colour else 1, 9, 12), np.uint8)
-    image[:, ::2, 4:8], image[:, 1::2, 6:10], image[-1:, :, 10:] = 255, 230, 112 if colour else 111
+    grey = 10 if colour else 11
+    image[:, ::2, 4:8], image[:, 1::2, 6:10], image[-1:, :, grey:] = 255, 230, 112
     ranked = tuple(sorted(answers, key=lambda answer: -answer.probability))
     picture = Picture(image, ("inverted", "centred_by_mass"))
     return Prediction(Path("-a.png"), ranked, picture, doubt, tuple(shares))
@@ -116,7 +117,7 @@ def _colours() -> str:
 
 
 def _blocks() -> str:
-    """Dithered greys, also few of them; two tones with every threshold; wide."""
+    """Greys, which are not drawn; two tones with every threshold; wide."""
     greys = np.tile(np.arange(64, 193, 8, np.uint8), (1, 4, 1))
     levels = np.zeros((1, 1, 21), np.uint8)
     levels[0, 0, :7] = 0, 64, 111, 112, 113, 192, 255

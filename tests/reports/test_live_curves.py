@@ -112,6 +112,7 @@ def test_everything_is_passed_on():
         "validated": (3, FOUND, True, 0.5),
         "saving": (3, Path("y")),
         "stop_requested": (),
+        "ended": (progress, start),
         "close": (),
     }
     assert set(given) == set(names)

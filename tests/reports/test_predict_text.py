@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from dnnstack.cli import console
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import Picture
-from dnnstack.reports.predict_text import wanted
+from dnnstack.reports.predict_text import as_text, blocks, colour_blocks, wanted
 from dnnstack.training.inference.predict import Answer, InputFolder, Prediction
 from numpy.typing import NDArray
 from PIL import Image
@@ -50,3 +53,71 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "seen" / "5-input.png").mkdir()
     with pytest.raises(DatasetError, match="cannot be written"):
         folder.save(prediction({"0": 1.0}))
+
+
+COLOURS = [
+    # A colour, and the codes of 16, 256 and all colours before what is above.
+    ((0, 0, 0), "30", "38;5;16", "38;2;0;0;0"),
+    ((250, 10, 5), "31", "38;5;196", "38;2;250;10;5"),
+    ((255, 95, 92), "91", "38;5;203", "38;2;255;95;92"),
+    ((0, 0, 210), "34", "38;5;20", "38;2;0;0;210"),
+    ((1, 200, 3), "32", "38;5;40", "38;2;1;200;3"),
+    ((255, 255, 255), "97", "38;5;231", "38;2;255;255;255"),
+    ((128, 128, 128), "90", "38;5;244", "38;2;128;128;128"),
+    ((9, 9, 9), "30", "38;5;232", "38;2;9;9;9"),
+]
+
+
+@pytest.mark.parametrize("row", COLOURS, ids=lambda row: str(row[0]))
+def test_a_picture_in_the_colours_of_a_terminal(row):
+    colour, *codes = row
+    pixels = np.tile(np.array(colour, np.uint8)[:, None, None], (1, 3, 1))
+    for colours, code in zip((16, 256, 1 << 24), codes, strict=True):
+        below = code.replace("38;", "48;") if colours > 16 else str(int(code) + 10)
+        expected = [f"\x1b[{code};{below}m▀\x1b[0m", f"\x1b[{code}m▀\x1b[0m"]
+        assert colour_blocks(pixels, 32, colours) == (expected, 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [
+        ({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, 1 << 24),
+        ({"TERM": "screen", "COLORTERM": "24bit"}, 1 << 24),
+        ({"TERM": "tmux-256color"}, 256),
+        ({"TERM": "xterm-256color", "COLORTERM": "yes"}, 256),
+        ({"TERM": "screen"}, 16),
+        ({"TERM": "linux"}, 16),
+        ({"TERM": "vt100"}, 0),
+        ({"TERM": "dumb", "COLORTERM": "truecolor"}, 0),
+        ({}, 0),
+        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, 0),
+    ],
+)
+def test_how_many_colours_a_terminal_has(settings, count, monkeypatch):
+    for name in ("TERM", "COLORTERM", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    assert console.colours(sys.stdout) == 0
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert console.colours(sys.stdout) == count
+
+
+def test_what_has_more_than_two_tones_is_not_drawn_without_colours():
+    photo = np.linspace(0, 255, 3 * 32 * 32).reshape(3, 32, 32).astype(np.uint8)
+    assert blocks(photo) == []
+    digit = np.zeros((1, 28, 28), np.uint8)
+    digit[:, 4:24, 12:16] = 255
+    assert "█" in "".join(blocks(digit))
+    # Up to 15% may lie between.
+    digit[:, :4] = 128
+    assert blocks(digit) != []
+    digit[:, :5] = 128
+    assert blocks(digit) == []
+    answers = {"cat": 0.75, "dog": 0.25}
+    for text in (
+        as_text(prediction(answers, photo), "a.png"),
+        as_text(prediction(answers, np.zeros((1, 28, 28), np.uint8)), "a.png", drawn=False),
+    ):
+        assert text.startswith("a.png: cat  75.0%\n  > cat  75.0% ██")
+        assert not re.search("[▀▄]", text)

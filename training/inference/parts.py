@@ -69,7 +69,7 @@ def load_part(
         )
     trained.at_size(size or info.shape[1:])
     if name == own:
-        images = read(config, split, root, downloads, known, size)
+        images = read(config, split, root, downloads, known, *([size] if size else []))
     else:
         images = load(name, split, root=root, downloads=downloads)
     if part == "test" or name != own:

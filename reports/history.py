@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from .reports.plots import measure_of, read_metrics
-from .reports.training_text import one_epoch
-from .training.listener import EndState, Summary
-from .training.records.formats.run_log import CSV
-from .training.records.formats.state import Best, shown
+from ..training.listener import EndState, Summary
+from ..training.records.formats.run_log import CSV
+from ..training.records.formats.state import Best, shown
+from .plots import measure_of, read_metrics
+from .training_text import one_epoch
 
 
 @dataclass(frozen=True, repr=False)

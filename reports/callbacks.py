@@ -1,18 +1,16 @@
-"""Callback: what a program may do while a network trains."""
+"""Callback: what a program may do while a network trains, and what it is told."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from copy import copy
+from typing import Any, TypeAlias
 
-from .arguments import kind
-from .reports import training_text
-from .training.listener import Listener, Progress, Started
-from .training.records.formats.state import Metrics
-from .training.weights.start import Start
-
-if TYPE_CHECKING:
-    from .history import History
+from ..training.listener import Listener, Passing, Progress, Started, Summary
+from ..training.records.formats.state import Metrics
+from ..training.weights.start import Start
+from . import training_text
+from .history import History
 
 Logs: TypeAlias = "dict[str, Any]"
 
@@ -64,49 +62,53 @@ def as_callbacks(given: Sequence[Callback | Callable[[Logs], object]]) -> list[C
         if isinstance(given, Callback) or callable(given):
             one = getattr(given, "__name__", f"{type(given).__name__}()")
             example = f", as in callbacks=[{one}]"
-        raise TypeError(f"callbacks: expected a list{example or f', got {kind(given)}'}")
+        raise TypeError(f"callbacks: expected a list{example or f', got {type(given).__name__}'}")
     for each in given:
         if not isinstance(each, Callback) and not callable(each):
             raise TypeError(f"callbacks: {each!r} is neither a dnnstack.Callback nor a function")
     return [each if isinstance(each, Callback) else _Function(each) for each in given]
 
 
-class Told(Listener):
-    """Passes on to callbacks what a training reports."""
+class Told(Passing):
+    """Passes on to callbacks, and to ``heard``, what a training reports."""
 
     def __init__(
         self,
         callbacks: Sequence[Callback],
         notice: Callable[[str], None],
         say: Callable[[str], None] | None = None,
+        heard: Listener | None = None,
     ) -> None:
         """``say``: where the lines of ``dnnstack train`` go, if they are wanted."""
-        self._callbacks = callbacks
+        super().__init__(heard or Listener())
+        self._callbacks = [*callbacks]
         self._notice = notice
         self._say = say or (lambda text: None)
         self._steps_per_epoch = 1
 
     def stop_requested(self) -> bool:
         """Whether a callback wants the training to end."""
-        return any(each.stop_training for each in self._callbacks)
+        return any(each.stop_training for each in self._callbacks) or super().stop_requested()
 
     def notice(self, text: str) -> None:
         self._notice(text)
 
     def initialized(self, start: Start) -> None:
+        super().initialized(start)
         self._say(training_text.initialized(start))
 
     def started(self, started: Started) -> None:
+        super().started(started)
         plan = started.plan
         self._steps_per_epoch = plan.steps_per_epoch
         for line in training_text.beginning(started):
             self._say(line)
-        for each in self._callbacks:
-            logs = {"run": started.run, "step": started.state.step}
-            counts = {"total_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch}
-            each.on_train_begin(logs | counts)
+        logs = {"run": started.run, "step": started.state.step}
+        counts = {"total_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch}
+        self._each("on_train_begin", logs | counts)
 
     def logged(self, progress: Progress) -> None:
+        super().logged(progress)
         if progress.metrics is None:
             return
         self._say(training_text.step_line(progress))
@@ -117,10 +119,10 @@ class Told(Listener):
             progress.metrics.measure: progress.metrics.accuracy,
             "learning_rate": progress.learning_rate,
         }
-        for each in self._callbacks:
-            each.on_log(dict(logs))
+        self._each("on_log", logs)
 
     def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
+        super().validated(step, metrics, best, seconds)
         epoch = step / self._steps_per_epoch
         line = training_text.validation_line(epoch, metrics)
         self._say(f"{line} (best)" if best else line)
@@ -132,10 +134,13 @@ class Told(Listener):
             f"val_{metrics.measure}": metrics.accuracy,
             "best": best,
         }
-        for each in self._callbacks:
-            each.on_validation_end(dict(logs))
+        self._each("on_validation_end", logs)
 
-    def ended(self, history: History) -> None:
-        """The training is over."""
+    def ended(self, done: Summary, judged: Callable[[], Any]) -> None:
+        super().ended(done, judged)
+        if self._callbacks:
+            self._each("on_train_end", History.of(done))
+
+    def _each(self, method: str, *given: Any) -> None:
         for each in self._callbacks:
-            each.on_train_end(history)
+            getattr(each, method)(*map(copy, given))
