@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.base import Backend, BoundCall, Executable, Limits
+from ..common.printable import html_text
 from ..common.records import dataclass
 from ..configs import RunConfig
 from ..datasets import DatasetInfo, ImageSet
@@ -187,6 +189,15 @@ class Explanation:
         ]
         ranked = sorted(known, key=lambda pair: -pair[0])[:count]
         return [operation for gain, operation in ranked if gain > 0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``dnnstack explain --json`` prints."""
+        return dict(json.loads(json.dumps(self.to_json())))
+
+    def _repr_html_(self) -> str:
+        from .explain_text import as_text
+
+        return html_text(as_text(self))
 
     def to_json(self) -> dict[str, Any]:
         """Layers in the order of forward, and totals by phase; unmeasured seconds are None."""
