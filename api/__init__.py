@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .grouping import sweep as sweep
     from .grouping import train_group as train_group
     from .importing import import_onnx as import_onnx
-    from .imports.report import Imported as Imported
+    from .imports.onnx_run import Imported as Imported
     from .looking import Run as Run
     from .looking import explain as explain
     from .looking import runs as runs
@@ -52,7 +52,7 @@ _HOMES = {
     "Evaluation": "training.inference.evaluate",
     "GroupReport": "many.statistics",
     "History": "reports.history",
-    "Imported": "imports.report",
+    "Imported": "imports.onnx_run",
     "Prediction": "training.inference.predict",
     "Run": "looking",
     "RunConfig": "configs",

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from .arguments import path_text, picture_size
 from .fitting import Overrides, assignments
-from .imports.onnx_run import Wishes, import_network
-from .imports.report import Imported
+from .imports.onnx_run import Imported, Wishes, import_network
 from .wording import in_python, log_notice
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +12,9 @@ from .collectives import Communicator, joined
 
 
 class Halo:
-    """What this rank sends and receives in an exchange; ``room`` makes a buffer of a size."""
+    """What this rank sends and receives in an exchange of arrays of a type."""
 
-    def __init__(self, op: Banded, room: Callable[[int], Array]) -> None:
+    def __init__(self, op: Banded, dtype: Any) -> None:
         self._op = op
         self._ranks: Communicator | None = None if op.ranks == 1 else joined(op.ranks)
         self._own = 0 if self._ranks is None else self._ranks.rank
@@ -25,7 +25,7 @@ class Halo:
         self._given = {other: op.piece(self._own, other) for other in others}
         self._taken = {other: op.piece(other, self._own) for other in others}
         self._out, self._in = (
-            room(self._row * sum(rows for _, _, rows in pieces.values()))
+            np.empty(self._row * sum(rows for _, _, rows in pieces.values()), dtype)
             for pieces in (self._given, self._taken)
         )
 
@@ -90,11 +90,11 @@ class Halo:
 
 
 def exchange(op: HaloExchange, x: Array, y: Array) -> None:
-    Halo(op, lambda size: np.empty(size, x.dtype)).forward(x, y, op.fill)
+    Halo(op, x.dtype).forward(x, y, op.fill)
 
 
 def exchange_back(op: HaloExchangeBackward, dy: Array, dx: Array) -> None:
-    Halo(op, lambda size: np.empty(size, dy.dtype)).backward(dy, dx)
+    Halo(op, dy.dtype).backward(dy, dx)
 
 
 def gather(op: GatherBands, x: Array, bands: Array, y: Array) -> None:

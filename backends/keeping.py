@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
+from typing import Any
 
 from ..common.records import dataclass
 from ..graph.graph import Graph, Tensor
 from ..graph.rewrites import Rewrite, rewritten
-from .base import Array, Backend, BoundCall, Executable, Limits, Options, Precision
-from .tuning import Tuning
+from .base import Array, Backend, Executable, Options
 
 Sections = Mapping[str, Graph]
 
@@ -75,21 +76,13 @@ class Keeping:
         self._backend = backend
         self._kept: _Compiled | None = None
 
-    @property
-    def name(self) -> str:
-        return self._backend.name
-
-    @property
-    def waiting_threads(self) -> int:
-        return self._backend.waiting_threads
-
-    @property
-    def pieces(self) -> int:
-        return self._backend.pieces
-
-    @property
-    def rewrites(self) -> Mapping[str, Rewrite]:
-        return self._backend.rewrites
+    name: Any = property(attrgetter("_backend.name"))
+    waiting_threads: Any = property(attrgetter("_backend.waiting_threads"))
+    pieces: Any = property(attrgetter("_backend.pieces"))
+    rewrites: Any = property(attrgetter("_backend.rewrites"))
+    precision: Any = property(attrgetter("_backend.precision"))
+    limits: Any = property(attrgetter("_backend.limits"))
+    versions: Any = property(attrgetter("_backend.versions"))
 
     def compile(self, sections: Sections, options: Options | None = None) -> Executable:
         options = options or Options()
@@ -106,15 +99,6 @@ class Keeping:
         now = _Compiled(made, dict(sections), _how(options), options.tuning is None)
         return Lent(made, partial(self._keep, now), {})
 
-    def precision(self, wanted: Precision) -> Precision:
-        return self._backend.precision(wanted)
-
-    def limits(self, precision: Precision = "auto") -> Limits:
-        return self._backend.limits(precision)
-
-    def versions(self) -> Mapping[str, str]:
-        return self._backend.versions()
-
     def close(self) -> None:
         """Free what is kept."""
         kept, self._kept = self._kept, None
@@ -126,40 +110,37 @@ class Keeping:
         self._kept = made
 
 
+def _watched_call(name: str) -> Any:
+    def call(self: Lent, *given: Any, **named: Any) -> Any:
+        with self._watched() as held:
+            return getattr(held, name)(*given, **named)
+
+    return call
+
+
 class Lent:
     """An executable that is given back by ``close``; after an error it is closed as any other."""
 
     def __init__(
-        self,
-        executable: Executable,
-        give_back: Callable[[], None],
-        tables: Mapping[Tensor, Tensor],
+        self, executable: Executable, give_back: Callable[[], None], tables: Mapping[Tensor, Tensor]
     ) -> None:
         """``tables``: the executable's, by those of the same name that it is asked for."""
         self._executable: Executable | None = executable
-        self._give_back = give_back
-        self._tables = tables
+        self._give_back, self._tables = give_back, tables
         self._failed = False
 
-    @property
-    def tuning(self) -> Tuning:
-        return self._held.tuning
-
-    @property
-    def graphs(self) -> Mapping[str, Graph]:
-        return self._held.graphs
-
-    @property
-    def notices(self) -> Sequence[str]:
-        return self._held.notices
-
-    def run(self, section: str, steps: int = 1, wait: bool = True) -> None:
-        with self._watched() as held:
-            held.run(section, steps, wait)
-
-    def run_in_turn(self, sections: Sequence[str], steps: int = 1, wait: bool = True) -> None:
-        with self._watched() as held:
-            held.run_in_turn(sections, steps, wait)
+    tuning: Any = property(attrgetter("_held.tuning"))
+    graphs: Any = property(attrgetter("_held.graphs"))
+    notices: Any = property(attrgetter("_held.notices"))
+    function: Any = property(attrgetter("_held.function"))
+    halved: Any = property(attrgetter("_held.halved"))
+    calls: Any = property(attrgetter("_held.calls"))
+    run = _watched_call("run")
+    run_in_turn = _watched_call("run_in_turn")
+    measure = _watched_call("measure")
+    poison = _watched_call("poison")
+    renew = _watched_call("renew")
+    renumber = _watched_call("renumber")
 
     def write(self, tensor: Tensor, array: Array) -> None:
         with self._watched() as held:
@@ -174,31 +155,6 @@ class Lent:
     ) -> tuple[Array, Array] | None:
         with self._watched() as held:
             return held.patch_sums(self._tables.get(images, images), rows, window)
-
-    def function(self, section: str, given: Tensor, found: Tensor) -> Callable[[Array], Array]:
-        return self._held.function(section, given, found)
-
-    def halved(self, section: str) -> frozenset[Tensor]:
-        return self._held.halved(section)
-
-    def calls(self, section: str) -> Sequence[BoundCall]:
-        return self._held.calls(section)
-
-    def measure(self, section: str, repeats: int) -> list[float]:
-        with self._watched() as held:
-            return held.measure(section, repeats)
-
-    def poison(self) -> None:
-        with self._watched() as held:
-            held.poison()
-
-    def renew(self) -> None:
-        with self._watched() as held:
-            held.renew()
-
-    def renumber(self, sections: Sections) -> bool:
-        with self._watched() as held:
-            return held.renumber(sections)
 
     def close(self) -> None:
         held, self._executable = self._executable, None
@@ -226,15 +182,8 @@ class Lent:
 
 
 def _how(options: Options) -> tuple[object, ...]:
-    return (
-        options.precision,
-        options.fusion,
-        options.deterministic,
-        options.tune,
-        options.tune_seconds,
-        options.residency,
-        options.share_memory,
-    )
+    names = ("precision", "fusion", "deterministic", "tune", "tune_seconds", "residency")
+    return (*(getattr(options, name) for name in names), options.share_memory)
 
 
 def _lengths(known: Graph, graph: Graph) -> dict[Tensor, Tensor]:
@@ -262,9 +211,4 @@ def _with_tables(graph: Graph, replaced: Mapping[Tensor, Tensor]) -> Graph:
 def _frame(graph: Graph) -> tuple[object, ...]:
     """What a backend reads of a section beside the operations: not its seed, for they have the
     keys made of it."""
-    return (
-        graph.name,
-        graph.batch_size,
-        graph.training,
-        graph.results,
-    )
+    return (graph.name, graph.batch_size, graph.training, graph.results)

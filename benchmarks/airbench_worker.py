@@ -61,7 +61,8 @@ class Ours:
     def _session(self, seed: int) -> Any:
         from dnnstack.configs import load_config
         from dnnstack.datasets import describe
-        from dnnstack.training.assemble import build_network, preprocessing
+        from dnnstack.training.assemble import build_network
+        from dnnstack.training.normalization import preprocessing
         from dnnstack.training.plan import make_plan
         from dnnstack.training.session import Session
         from dnnstack.training.setup import Setup

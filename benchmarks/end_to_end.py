@@ -29,7 +29,8 @@ def bare_images_per_second(options: argparse.Namespace, seconds: float) -> float
     from dnnstack.backends.select import open_backend
     from dnnstack.configs import load_config
     from dnnstack.datasets import data_root
-    from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
+    from dnnstack.training.assemble import build_network, describe_data, load_data
+    from dnnstack.training.normalization import preprocessing
     from dnnstack.training.plan import make_plan
     from dnnstack.training.session import Session
     from dnnstack.training.setup import Setup

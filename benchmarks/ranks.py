@@ -30,7 +30,8 @@ from dnnstack.cli.ranks import joined
 from dnnstack.common.machine import available_threads
 from dnnstack.configs import load_config
 from dnnstack.datasets import ImageSet
-from dnnstack.training.assemble import build_network, describe_data, preprocessing
+from dnnstack.training.assemble import build_network, describe_data
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.ranks import world

@@ -19,7 +19,8 @@ from typing import Any
 
 import torch
 from dnnstack.configs import RunConfig, load_config
-from dnnstack.training.assemble import describe_data, load_data, preprocessing
+from dnnstack.training.assemble import describe_data, load_data
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.plan import Plan, make_plan
 from torch import nn
 from torch.nn import functional as F

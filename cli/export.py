@@ -46,7 +46,7 @@ FORMATS = ("c", "html", "numpy", "onnx", "torch")
 )
 @click.option(
     "--weights",
-    type=click.Choice(("fp16", "int8", "fp32")),
+    type=click.Choice(("fp16", "fp32")),
     help="How weights are stored, for html; they compute in floats.  [default: fp16]",
 )
 @click.option(

@@ -86,7 +86,7 @@ def train(asked: Asked, wanted: Planned) -> int:
     from ..many.side_by_side import Ended, train_group
     from ..many.statistics import report_group
     from ..reports.group_text import as_text
-    from ..training.interrupt import NOTHING_SAVED
+    from ..training.signals import NOTHING_SAVED
     from . import progress
     from .group_screen import GroupScreen
 

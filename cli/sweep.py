@@ -69,7 +69,7 @@ def sweep(*, as_json: bool, **given: Any) -> int:
     from ..configs.search import load_search
     from ..many.sampling import need_optuna
     from ..many.sweep_work import run_sweep
-    from ..training.interrupt import NOTHING_SAVED
+    from ..training.signals import NOTHING_SAVED
     from .sweep_screen import SweepScreen
 
     asked = Asked(**given)

@@ -174,7 +174,7 @@ class _One:
         """The config, its device, and what it continues."""
         from ..common.errors import Interrupted
         from ..configs import load_config
-        from ..training.interrupt import NOTHING_SAVED
+        from ..training.signals import NOTHING_SAVED
 
         asked, team = self.asked, self.team
         with nullcontext() if team is None else team.together():

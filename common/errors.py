@@ -8,12 +8,15 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from .printable import paragraph, printable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from typing_extensions import Self
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
@@ -54,6 +57,17 @@ class DatasetError(DnnstackError):
 
 class CheckpointError(DnnstackError):
     """A checkpoint or run folder is missing, damaged or does not fit the network."""
+
+
+@contextmanager
+def explaining(
+    path: Path, fault: str, advice: str = "", kind: type[DnnstackError] = CheckpointError
+) -> Iterator[None]:
+    """Raise an OSError of the block as an error of this kind: ``path: fault: why; advice``."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{path}: {fault}: {error.strerror}{advice and f'; {advice}'}") from None
 
 
 class ExportError(DnnstackError):
@@ -102,9 +116,7 @@ class LibraryError(DnnstackError):
         arguments: Mapping[str, object] | None = None,
         advice: str = "",
     ) -> None:
-        self.library = library
-        self.function = function
-        self.status = status
+        self.library, self.function, self.status = library, function, status
         self.arguments = dict(arguments or {})
         listed = ", ".join(f"{key}={value}" for key, value in self.arguments.items())
         text = f"{library}: {function}({listed}) failed: {status}"

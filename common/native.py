@@ -22,8 +22,7 @@ class Owned:
     """
 
     def __init__(self, handle: int, destroy: Callable[[int], object], *parents: object) -> None:
-        self.handle = handle
-        self._parents = parents
+        self.handle, self._parents = handle, parents
         self._finalizer = weakref.finalize(self, destroy, handle)
 
     def close(self) -> None:

@@ -35,11 +35,7 @@ class OptionError(ValueError):
 
     def __init__(self, message: str, *, words: tuple[str, ...] = (), missing: bool = False) -> None:
         super().__init__(message)
-        self.words = words
-        self.missing = missing
-
-
-# ---------------------------------------------------------------- marks
+        self.words, self.missing = words, missing
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +68,6 @@ class DefaultOf:
     option: str
 
 
-# ---------------------------------------------------------------- numbers
-
 Count = Annotated[int, Interval(ge=1, le=LARGEST)]
 SMALL, LARGE = 2.0**-126, 2.0**127
 """Numbers beyond these are 0 or infinite in float32, with which trainings compute."""
@@ -104,9 +98,6 @@ def _items(value: Any) -> Any:
 AsTuple = Form(_items)
 Listed = Annotated[tuple[T, ...], MinLen(1), AsTuple]
 """A list of at least one item."""
-
-
-# ---------------------------------------------------------------- sizes
 
 
 def sides(
@@ -156,9 +147,6 @@ Border = Annotated[int | tuple[int, int], sides(0, some=True)]
 """(height, width) on either side of the picture, of which one may be 0."""
 
 
-# ---------------------------------------------------------------- options that need each other
-
-
 def some_of(*names: str) -> Check:
     """At least one of them is given; the last is the option's own."""
     before = names[:-1]
@@ -199,9 +187,6 @@ def rising(what: str) -> Check:
             raise OptionError(f"expected {what} in rising order")
 
     return Check(test)
-
-
-# ---------------------------------------------------------------- declarations
 
 
 @dataclass(frozen=True)

@@ -85,8 +85,6 @@ class Expander:
         assert place is not None
         self._problems.append(Problem(place, shown_path(at.path), message, at.note))
 
-    # ------------------------------------------------------------ layers
-
     def _stack(self, items: list[Node], scope: Scope) -> list[Node]:
         """The items of a list of layers, expanded."""
         written: list[Node] = []
@@ -175,8 +173,6 @@ class Expander:
             message = f"block '{scope.block}' has no parameter '{name[1]}'; {hint}"
         self._note(node.place, Scope(scope.path), message)
         return replace(node, broken=True, path=scope.path)
-
-    # ------------------------------------------------------------ abbreviations
 
     def _repeat(self, item: Node, scope: Scope) -> list[Node]:
         options, scope = item.child(REPEAT), scope.into(REPEAT)

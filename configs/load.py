@@ -17,17 +17,15 @@ import yaml
 
 from ..common.errors import ConfigError
 from ..common.records import dataclass
-from .document import Node, Place, Problem
+from .document import LABEL, Node, Place, Problem, as_document
 from .expand import Expander
 from .find import LARGEST_FILE, TOO_LARGE, Found, find_config, read_text
-from .from_objects import LABEL, as_document
 from .layer_places import shown_path
-from .overrides import apply_override, is_of_block
+from .overrides import apply_override, apply_to_block, is_of, is_of_block
 from .paths import with_folders
 from .plugins import NONE, Plugins, prepare, with_plugins
 from .scalars import resolve
 from .schema.run import RunConfig
-from .search_overrides import apply_to_block, is_of
 from .validate import raise_problems, safe_name, validate
 
 _LOG = logging.getLogger("dnnstack.configs")
@@ -224,8 +222,7 @@ class _Composer:
         place: Place | None = None,
         empty: str = "expected a value, not a comment",
     ) -> None:
-        self.label = label
-        self.problems = problems
+        self.label, self.problems = label, problems
         self.fixed = place
         self.empty = empty
         self.path = [path] if path else []

@@ -15,9 +15,9 @@ from ..common.text import suggested
 from .cifar_files import CIFAR_10, CIFAR_100
 from .csv_set import Csv
 from .download import Downloads
+from .idx_set import FASHION_MNIST, MNIST
 from .image_folder import ImageFolder
 from .image_set import DataFile, Dataset, DatasetInfo, ImageSet, Split
-from .mnist import FASHION_MNIST, MNIST
 from .npz import Given, Npz
 from .own_validation import with_validation
 from .series import Series

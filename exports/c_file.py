@@ -194,12 +194,27 @@ int main(void)
 def _known() -> dict[str, str]:
     """Types and functions by name, with their comments, in order."""
     text = resources(__package__).joinpath("c_functions.c").read_text("utf-8")
+    # Templates: a function that has TYPE in its name, and what it has of types.
+    text = re.sub(r"(?:/\*[^/]*\*/\n)?static void \w+_TYPE[\s\S]*?\n}\n\n", _typed, text)
     about, head = (
         r"(?:/\*(?:(?!\*/)[\s\S])*\*/\n)?",
         r"(?:typedef struct|static [^(]*?(\w+)\([^{]*)",
     )
     one = about + head + r"\s*\{(?:.*\}|[\s\S]*?\n\}(?: (\w+);)?)\n"
     return {found[1] or found[2]: found[0] for found in re.finditer(one, text)}
+
+
+_FLOATS = {"TYPE": "floats", "VALUE": "float", "WEIGHT": "float", "SUM": "float"}
+_INTEGERS = {"TYPE": "integers", "VALUE": "uint8_t", "WEIGHT": "int8_t", "SUM": "int32_t"}
+
+
+def _typed(template: re.Match[str]) -> str:
+    """A function for floats, and one for integers."""
+    found = ""
+    for types, number in ((_FLOATS, r"\1"), (_INTEGERS, r"((\1 ^ sign) - sign)")):
+        text = re.sub(r"OF\((.*?)\)", number, template[0])
+        found += re.sub("TYPE|VALUE|WEIGHT|SUM", lambda word: types[word[0]], text)  # noqa: B023
+    return found
 
 
 def _functions(body: str) -> str:

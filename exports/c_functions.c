@@ -1,7 +1,8 @@
 /* What a file of the format c is made of: each function is copied where it is called.
 
    A picture lies row after row, pixel after pixel, channel after channel. Integers of activations
-   are bytes in two's complement; sign is 128 where they have one, else 0. */
+   are bytes in two's complement; sign is 128 where they have one, else 0. Functions of TYPE are
+   there for floats and for integers: of VALUE, with WEIGHT and SUM; OF(x) is the number in x. */
 
 /* A window over a picture of h x w with c channels that makes one of p x q with o, of which the
    largest of each ph x pw are kept. */
@@ -33,65 +34,38 @@ static int runs(const window *s, int p, int q, int group, run *found)
     return n;
 }
 
+/* What becomes of the sums of each output: bytes with a multiplier, else floats not below floor. */
+typedef struct {
+    const int32_t *multiplier;
+    const uint8_t *shift;
+    const float *scale;
+    int low, high;
+    float floor;
+} result;
+
 /* sums of 16, 4 or 1 outputs, whose weights lie side by side: sum[k] += x[i] * w[i][k]. */
-static void add_products(const float *restrict x, const float *restrict w, float *restrict sum,
-                         int count, int n)
+static void add_TYPE(const VALUE *restrict x, int sign, const WEIGHT *restrict w,
+                     SUM *restrict sum, int count, int n)
 {
+    (void)sign;
     if (n == 16) {
-        float a[16];
+        SUM a[16];
         for (int k = 0; k < 16; k++) a[k] = sum[k];
         for (int i = 0; i < count; i++)
-            for (int k = 0; k < 16; k++) a[k] += x[i] * w[16 * i + k];
+            for (int k = 0; k < 16; k++) a[k] += OF(x[i]) * w[16 * i + k];
         for (int k = 0; k < 16; k++) sum[k] = a[k];
     } else {
         for (int i = 0; i < count; i++)
-            for (int k = 0; k < n; k++) sum[k] += x[i] * w[n * i + k];
+            for (int k = 0; k < n; k++) sum[k] += OF(x[i]) * w[n * i + k];
     }
 }
 
-/* The same of integers, in 32 bits. */
-static void add_integer_products(const uint8_t *restrict x, int sign, const int8_t *restrict w,
-                                 int32_t *restrict sum, int count, int n)
+static void keep_floats(float v, const result *r, int o, void *y, int to, int later)
 {
-    if (n == 16) {
-        int32_t a[16];
-        for (int k = 0; k < 16; k++) a[k] = sum[k];
-        for (int i = 0; i < count; i++) {
-            int v = (x[i] ^ sign) - sign;
-            for (int k = 0; k < 16; k++) a[k] += v * w[16 * i + k];
-        }
-        for (int k = 0; k < 16; k++) sum[k] = a[k];
-    } else {
-        for (int i = 0; i < count; i++) {
-            int v = (x[i] ^ sign) - sign;
-            for (int k = 0; k < n; k++) sum[k] += v * w[n * i + k];
-        }
-    }
-}
-
-/* Convolution, and a dense layer as one of a single pixel; no output is below floor. */
-static void conv(const float *restrict x, const float *restrict w, const float *restrict bias,
-                 float floor, float *restrict y, const window *s)
-{
-    int inner = s->c / s->groups, outer = s->o / s->groups;
-    for (int at = 0; at < s->p * s->q * s->groups; at++) {
-        run found[MOST_RUNS];
-        int group = at % s->groups, p = at / s->groups / s->q, q = at / s->groups % s->q;
-        int seen = runs(s, p, q, group, found), later = p % s->ph || q % s->pw;
-        int o = group * outer, to = (p / s->ph * (s->q / s->pw) + q / s->pw) * s->o;
-        for (int rest = outer, n; rest > 0; rest -= n, o += n) {
-            const float *of = w + o * s->kh * s->kw * inner;
-            float sum[16];
-            n = rest >= 16 ? 16 : rest >= 4 ? 4 : 1;
-            for (int k = 0; k < n; k++) sum[k] = bias ? bias[o + k] : 0;
-            for (int i = 0; i < seen; i++)
-                add_products(x + found[i].x, of + found[i].w * n, sum, found[i].count, n);
-            for (int k = 0; k < n; k++) {
-                float v = sum[k] > floor ? sum[k] : floor, *out = y + to + o + k;
-                *out = later && *out > v ? *out : v;
-            }
-        }
-    }
+    float *out = (float *)y + to;
+    if (r->scale) v *= r->scale[o];
+    v = v > r->floor ? v : r->floor;
+    *out = later && *out > v ? *out : v;
 }
 
 /* (v * multiplier) / 2^shift, rounded to the nearest, half up, within the bounds: what TensorFlow
@@ -102,13 +76,21 @@ static int32_t scaled(int32_t v, int32_t multiplier, int shift, int low, int hig
     return (int32_t)(r < low ? low : r > high ? high : r);
 }
 
-/* Convolution of integers: of the sums (v * multiplier) / 2^shift as bytes, or v * scale where
-   there are no bytes to write. */
-static void conv_integers(const uint8_t *restrict x, int sign, const int8_t *restrict w,
-                          const int32_t *restrict bias, const int32_t *restrict multiplier,
-                          const uint8_t *restrict shift, int low, int high, uint8_t *restrict bytes,
-                          const float *restrict scale, float floor, float *restrict floats,
-                          const window *s)
+static void keep_integers(int32_t sum, const result *r, int o, void *y, int to, int later)
+{
+    if (!r->multiplier) {
+        keep_floats((float)sum, r, o, y, to, later);
+        return;
+    }
+    int v = scaled(sum, r->multiplier[o], r->shift[o], r->low, r->high);
+    int flip = r->low < 0 ? 128 : 0;
+    uint8_t *out = (uint8_t *)y + to;
+    *out = (uint8_t)(later && (*out ^ flip) - flip > v ? *out : v);
+}
+
+/* Convolution, and a dense layer as one of a single pixel. */
+static void conv_TYPE(const VALUE *restrict x, int sign, const WEIGHT *restrict w,
+                      const SUM *restrict bias, const result *r, void *y, const window *s)
 {
     int inner = s->c / s->groups, outer = s->o / s->groups;
     for (int at = 0; at < s->p * s->q * s->groups; at++) {
@@ -117,25 +99,13 @@ static void conv_integers(const uint8_t *restrict x, int sign, const int8_t *res
         int seen = runs(s, p, q, group, found), later = p % s->ph || q % s->pw;
         int o = group * outer, to = (p / s->ph * (s->q / s->pw) + q / s->pw) * s->o;
         for (int rest = outer, n; rest > 0; rest -= n, o += n) {
-            const int8_t *of = w + o * s->kh * s->kw * inner;
-            int32_t sum[16];
+            const WEIGHT *of = w + o * s->kh * s->kw * inner;
+            SUM sum[16];
             n = rest >= 16 ? 16 : rest >= 4 ? 4 : 1;
-            for (int k = 0; k < n; k++) sum[k] = bias[o + k];
+            for (int k = 0; k < n; k++) sum[k] = bias ? bias[o + k] : 0;
             for (int i = 0; i < seen; i++)
-                add_integer_products(x + found[i].x, sign, of + found[i].w * n, sum,
-                                     found[i].count, n);
-            for (int k = 0; k < n; k++) {
-                if (bytes) {
-                    int v = scaled(sum[k], multiplier[o + k], shift[o + k], low, high);
-                    int flip = low < 0 ? 128 : 0;
-                    uint8_t *out = bytes + to + o + k;
-                    *out = (uint8_t)(later && (*out ^ flip) - flip > v ? *out : v);
-                } else {
-                    float v = (float)sum[k] * scale[o + k], *out = floats + to + o + k;
-                    v = v > floor ? v : floor;
-                    *out = later && *out > v ? *out : v;
-                }
-            }
+                add_TYPE(x + found[i].x, sign, of + found[i].w * n, sum, found[i].count, n);
+            for (int k = 0; k < n; k++) keep_TYPE(sum[k], r, o + k, y, to + o + k, later);
         }
     }
 }
@@ -177,34 +147,21 @@ static void scale_values(const float *x, const double *scale, const double *shif
         y[i] = (float)(x[i] * scale[i % channels] + shift[i % channels]);
 }
 
-/* The largest, or the mean over the pixels inside the picture. */
-static void pool(const float *restrict x, int mean, float *restrict y, const window *s)
+/* The largest, or the mean over the pixels inside the picture, which are floats then. */
+static void pool_TYPE(const VALUE *restrict x, int sign, int mean, VALUE *restrict y,
+                      const window *s)
 {
     run found[MOST_RUNS];
+    (void)sign;
     for (int at = 0; at < s->p * s->q; at++, y += s->c) {
         int seen = runs(s, at / s->q, at % s->q, 0, found), count = 0;
         for (int k = 0; k < s->c; k++) y[k] = mean ? 0 : x[found[0].x + k];
         for (int i = 0; i < seen; count += found[i].count, i++)
             for (int j = 0; j < found[i].count; j++) {
-                float v = x[found[i].x + j], *to = y + j % s->c;
-                *to = mean ? *to + v : *to > v ? *to : v;
+                VALUE v = x[found[i].x + j], *to = y + j % s->c;
+                *to = (VALUE)(mean ? *to + v : OF(*to) > OF(v) ? *to : v);
             }
-        for (int k = 0; k < s->c && mean; k++) y[k] /= (float)(count / s->c);
-    }
-}
-
-static void max_pool_integers(const uint8_t *restrict x, int sign, uint8_t *restrict y,
-                              const window *s)
-{
-    run found[MOST_RUNS];
-    for (int at = 0; at < s->p * s->q; at++, y += s->c) {
-        int seen = runs(s, at / s->q, at % s->q, 0, found);
-        for (int k = 0; k < s->c; k++) y[k] = x[found[0].x + k];
-        for (int i = 0; i < seen; i++)
-            for (int j = 0; j < found[i].count; j++) {
-                uint8_t v = x[found[i].x + j], *most = y + j % s->c;
-                *most = (*most ^ sign) > (v ^ sign) ? *most : v;
-            }
+        for (int k = 0; k < s->c && mean; k++) y[k] /= (VALUE)(count / s->c);
     }
 }
 

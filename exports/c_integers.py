@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from ..backends.reference.kernels import KERNELS
 from ..backends.reference.linear import by_group, unfold
-from ..backends.reference.quantized import quantized_weights, scales_and_sums
 from ..common.errors import ExportError
 from ..common.records import dataclass
 from ..graph.graph import Tensor
@@ -39,10 +38,7 @@ class FixedPoint:
     @classmethod
     def of(cls, op: Any, plain: Plain) -> FixedPoint:
         """Raises ExportError if sums could be too large for 32 bits."""
-        values = [None if t is None else plain.constant(t) for t in op.parameters]
-        assert values[0] is not None
-        whole, scales = quantized_weights(values[0])
-        s, b = scales_and_sums(op, scales, *values[1:])
+        whole, s, b = plain.integers(op)
         scale = op.given.scale * s
         rows = whole.reshape(len(s), -1) * np.sign(scale)[:, None]
         scale = np.abs(scale)

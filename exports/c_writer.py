@@ -15,7 +15,7 @@ from ..graph import ops
 from ..graph.geometry import Window
 from ..graph.graph import Op, Tensor
 from .c_integers import FixedPoint, of_pixels, pixels_as_integers, starts_in_integers
-from .plain import Plain
+from .plain import AFFINE, Plain
 
 Array = NDArray[Any]
 Size = tuple[int, int, int]
@@ -23,10 +23,7 @@ _BYTES = {"float": 4, "double": 8, "int8_t": 1, "uint8_t": 1, "int32_t": 4, "win
 _LOWEST = -float(np.finfo(np.float32).max)
 # What a function of C takes besides x; None: the operation's alpha.
 _SECOND = {"relu": 0.0, "heaviside": 0.0, "leaky_relu": None, "elu": None}
-_IN_PLACE = (
-    *(ops.Activation, ops.BatchNormInference, ops.BiasAdd, ops.ChannelScale),
-    *(ops.Heaviside, ops.Scale, ops.Softmax),
-)
+_IN_PLACE = (*AFFINE, ops.Activation, ops.Heaviside, ops.Softmax)
 
 
 class Writer:
@@ -38,7 +35,7 @@ class Writer:
     """
 
     def __init__(self, plain: Plain) -> None:
-        self.plain = plain
+        self.plain = plain = plain.fused()
         self.lines: list[str] = []
         self.constants: list[str] = []
         self.bytes, self.most_runs = 0, 1
@@ -104,7 +101,7 @@ class Writer:
         apart = 1 if groups == 1 and window.dilation[1] == 1 else window.kernel[1]
         self.most_runs = max(self.most_runs, window.kernel[0] * apart)
         name = f"c{len(self.constants)}"
-        self.constants.append(f"static const window {name} = {{{_listed(numbers)}}};")
+        self.constants.append(f"static const window {name} = {{{', '.join(map(str, numbers))}}};")
         self.bytes += _BYTES["window"]
         return f"&{name}"
 
@@ -214,17 +211,13 @@ def number(value: float) -> str:
     return f"{text}{'' if set(text) & set('.e') else '.0'}f"
 
 
-def _listed(items: Iterable[object]) -> str:
-    return ", ".join(map(str, items))
-
-
 def constant(name: str, array: Array, kind: str = "float") -> str:
     """The definition of an array. Raises ExportError for numbers that C cannot write."""
     if not np.isfinite(array).all():
         raise ExportError("c: some numbers are not finite; export an earlier checkpoint")
     write: Callable[[Any], str] = {"float": number, "double": repr}.get(kind, lambda v: str(int(v)))
     items = [write(value) for value in array.reshape(-1).tolist()]
-    rows = ",\n".join(_listed(items[at : at + 12]) for at in range(0, len(items), 12))
+    rows = ",\n".join(", ".join(items[at : at + 12]) for at in range(0, len(items), 12))
     return f"static const {kind} {name}[{len(items)}] = {{\n{rows}\n}};"
 
 
@@ -243,27 +236,24 @@ def _product(op: Any, of: Writer) -> None:
     if isinstance(op, ops.Conv2d):
         x, w, y = op.x, of.plain.constant(op.w), op.y
     else:
-        x, w, y = op.a, of.plain.constant(op.b)[:, :, None, None], op.c
-        w = w if op.transpose_b else w.swapaxes(0, 1)
+        x, w, y = op.a, of.plain.matrix(op)[:, :, None, None], op.c
     stored = of.stored(_in_blocks(w, getattr(op, "groups", 1)))
     floor = number(0.0 if op.activation == "relu" else _LOWEST)
-    given = (of(x), stored, of(op.bias), floor, of(of.made(op)))
-    of.call("conv", *given, of.window(op, x, y))
+    given = (of(x), 0, stored, of(op.bias), f"&(result){{.floor = {floor}}}", of(of.made(op)))
+    of.call("conv_floats", *given, of.window(op, x, y))
 
 
 def _integer_product(op: Any, of: Writer) -> None:
-    fixed = FixedPoint.of(op, of.plain)
+    fixed, y = FixedPoint.of(op, of.plain), of(of.made(op))
     w = fixed.w.reshape(*fixed.w.shape[:2], *op.w.shape[2:] or (1, 1))
     stored = of.stored(_in_blocks(w, getattr(op, "groups", 1)), "int8_t")
     given = (of(op.x), 128 * op.given.signed, stored, of.stored(fixed.bias, "int32_t"))
-    y = of(of.made(op))
-    if op.to is None:
-        floor = number(0.0 if op.relu else _LOWEST)
-        result: tuple[object, ...] = (0, 0, 0, 0, 0, of.stored(fixed.scale), floor, y)
-    else:
+    floor = number(0.0 if op.relu else _LOWEST)
+    result = f".scale = {of.stored(fixed.scale)}, .floor = {floor}" if op.to is None else ""
+    if op.to is not None:
         scales = of.stored(fixed.multiplier, "int32_t"), of.stored(fixed.shift, "uint8_t")
-        result = (*scales, fixed.low, fixed.high, y, 0, 0, 0)
-    of.call("conv_integers", *given, *result, of.window(op, op.x, op.y))
+        result = "{}, {}, 0, {}, {}, 0".format(*scales, fixed.low, fixed.high)
+    of.call("conv_integers", *given, f"&(result){{{result}}}", y, of.window(op, op.x, op.y))
 
 
 def _quantize(op: ops.Quantize, of: Writer) -> None:
@@ -276,28 +266,18 @@ def _quantize(op: ops.Quantize, of: Writer) -> None:
     of.call("quantize_pixels", "given", *scales, *bounds, of(op.q), op.x.size, times.size)
 
 
-def _scale(op: Any, scale: Any, shift: Any, of: Writer) -> None:
-    both = np.broadcast_arrays(np.float64(np.atleast_1d(scale)), np.float64(shift))
+def _affine(op: Any, of: Writer) -> None:
+    both = of.plain.affine(op)
     stored = (of.stored(each, "double") for each in both)
     of.call("scale_values", of(op.x), *stored, of(op.y), op.x.size, both[0].size)
 
 
-def _batch_norm(op: ops.BatchNormInference, of: Writer) -> None:
-    weight, bias, mean, var = (
-        default if tensor is None else of.plain.constant(tensor).astype(np.float64)
-        for tensor, default in zip(
-            (op.weight, op.bias, op.running_mean, op.running_var), (1.0, 0.0, 0.0, 1.0), strict=True
-        )
-    )
-    scale = weight / np.sqrt(var + op.eps)
-    _scale(op, scale, bias - mean * scale, of)
-
-
 def _pool(op: ops.Pool2d, of: Writer) -> None:
-    name, how = "pool", int(op.kind == "avg")
+    kind, sign = "floats", 0
     if op.x in of.integers:
-        name, how = "max_pool_integers", 128 * of.integers[op.x].signed
-    of.call(name, of(op.x), how, of(op.y), of.window(op, op.x, op.y))
+        kind, sign = "integers", 128 * of.integers[op.x].signed
+    mean = int(op.kind == "avg")
+    of.call(f"pool_{kind}", of(op.x), sign, mean, of(op.y), of.window(op, op.x, op.y))
 
 
 def _add(op: ops.Add, of: Writer) -> None:
@@ -325,11 +305,6 @@ def _pad_channels(op: ops.PadChannels, of: Writer) -> None:
     _copy(None, 0, op.y, own, all_of_them - own, of)
 
 
-def _pad(op: ops.Pad2d, of: Writer) -> None:
-    given = (*size_of(op.x), *op.padding[::2], *size_of(op.y)[:2], number(op.value))
-    of.call("pad", of(op.x), *given, of(op.y))
-
-
 def _reshape(op: ops.Reshape, of: Writer) -> None:
     if not _is_renamed(op):
         size = 1 if op.x in of.integers else 4
@@ -342,38 +317,32 @@ def _norm(op: Any, of: Writer) -> None:
     of.call("local_norm", of(op.x), *size_of(op.x), size, depth, *numbers, of(op.y))
 
 
-def _rbf(op: ops.Rbf, of: Writer) -> None:
-    centres = of.stored(np.array(op.centres))
-    of.call("rbf", of(op.x), centres, op.x.size, of(op.y), op.y.size)
-
-
-def _softmax(op: ops.Softmax, of: Writer) -> None:
-    h, w, c = size_of(op.x)
-    of.call("softmax", of(op.x), int(op.log), of(op.y), h * w, c)
-
-
 _CODE: dict[type[Op], Callable[[Any, Writer], None]] = {
+    **dict.fromkeys(AFFINE, _affine),
     ops.Activation: lambda op, of: of.apply(op, op.kind, op.alpha, op.x),
     ops.Add: _add,
-    ops.BatchNormInference: _batch_norm,
-    ops.BiasAdd: lambda op, of: _scale(op, 1.0, of.plain.constant(op.b), of),
-    ops.ChannelScale: lambda op, of: _scale(op, op.factor * of.plain.constant(op.s), 0.0, of),
     ops.Concat: _concat,
     ops.Conv2d: _product,
     ops.DivisiveNorm: _norm,
     ops.Heaviside: lambda op, of: of.apply(op, "heaviside", 0.0, op.x),
     ops.Lrn: _norm,
     ops.MatMul: _product,
-    ops.Pad2d: _pad,
+    ops.Pad2d: lambda op, of: of.call(
+        *("pad", of(op.x), *size_of(op.x), *op.padding[::2], *size_of(op.y)[:2]),
+        *(number(op.value), of(op.y)),
+    ),
     ops.PadChannels: _pad_channels,
     ops.Pool2d: _pool,
     ops.Quantize: _quantize,
     ops.QuantizedConv2d: _integer_product,
     ops.QuantizedMatMul: _integer_product,
-    ops.Rbf: _rbf,
+    ops.Rbf: lambda op, of: of.call(
+        "rbf", of(op.x), of.stored(np.array(op.centres)), op.x.size, of(op.y), op.y.size
+    ),
     ops.Reshape: _reshape,
-    ops.Scale: lambda op, of: _scale(op, op.factor, 0.0, of),
     ops.Slice: lambda op, of: _copy(op.x, op.begin, op.y, 0, op.y.shape[1], of),
-    ops.Softmax: _softmax,
+    ops.Softmax: lambda op, of: of.call(
+        "softmax", of(op.x), int(op.log), of(op.y), op.x.size // op.x.shape[1], op.x.shape[1]
+    ),
 }
 OPS = frozenset(_CODE)

@@ -11,56 +11,52 @@ function perChannel(x, f) {
   return mapped(x, (v, at) => f(v, Math.floor(at / area) % channels));
 }
 
-// y[at + o * step] = the product of x with row `first + o` of w, o < count; four rows at a time.
+const biased = (x, b) => (b ? perChannel(x, (v, c) => v + b.data[c]) : x);
+
+// y[at + o * step] = the product of x with row `first + o` of w, o < count.
 function products(w, first, count, x, y, at, step) {
   const length = x.length;
-  for (let o = 0; o < count; o += 4) {
-    const p = Math.min(o + 1, count - 1), q = Math.min(o + 2, count - 1);
-    const r = Math.min(o + 3, count - 1);
-    const i = (first + o) * length, j = (first + p) * length;
-    const k = (first + q) * length, l = (first + r) * length;
-    let a = 0, b = 0, c = 0, d = 0;
-    for (let n = 0; n < length; n++) {
-      const v = x[n];
-      a += w[i + n] * v;
-      b += w[j + n] * v;
-      c += w[k + n] * v;
-      d += w[l + n] * v;
-    }
-    y[at + o * step] = a;
-    y[at + p * step] = b;
-    y[at + q * step] = c;
-    y[at + r * step] = d;
+  for (let o = 0; o < count; o++) {
+    const row = (first + o) * length;
+    let sum = 0;
+    for (let n = 0; n < length; n++) sum += w[row + n] * x[n];
+    y[at + o * step] = sum;
   }
 }
 
-function transposed({ shape: [rows, columns], data }) {
-  const value = (_, i) => data[(i % rows) * columns + Math.floor(i / rows)];
-  return made([columns, rows], data.map(value));
-}
-
-// For each window over x: `finish` of its folded values and of how many lie inside the picture.
-function windows(x, kernel, stride, [top, bottom, left, right], start, fold, finish) {
-  const [, channels, height, width] = x.shape;
-  const rows = Math.floor((height + top + bottom - kernel[0]) / stride[0]) + 1;
-  const columns = Math.floor((width + left + right - kernel[1]) / stride[1]) + 1;
-  const y = made([1, channels, rows, columns]);
-  return mapped(y, (_, at) => {
-    const c = Math.floor(at / columns / rows), s = (at % columns) * stride[1] - left;
-    const r = (Math.floor(at / columns) % rows) * stride[0] - top;
-    let value = start, count = 0;
-    for (let i = Math.max(r, 0); i < Math.min(r + kernel[0], height); i++) {
-      for (let j = Math.max(s, 0); j < Math.min(s + kernel[1], width); j++, count++) {
-        value = fold(value, x.data[(c * height + i) * width + j]);
+// The windows over x, of each group of its channels: `at` gives what one has at a place.
+function windows(x, kernel, stride, padding, dilation, fill, groups) {
+  x = operations.pad(x, padding, fill);
+  const [, channels, height, width] = x.shape, inner = channels / groups;
+  const count = (side, i) => Math.floor((side - dilation[i] * (kernel[i] - 1) - 1) / stride[i]) + 1;
+  const [rows, columns] = [height, width].map(count);
+  const seen = new x.data.constructor(inner * kernel[0] * kernel[1]);
+  const at = (group, place) => {
+    const top = Math.floor(place / columns) * stride[0], left = (place % columns) * stride[1];
+    let n = 0;
+    for (let c = group * inner; c < (group + 1) * inner; c++) {
+      for (let i = 0; i < kernel[0]; i++) {
+        const from = (c * height + top + i * dilation[0]) * width + left;
+        for (let j = 0; j < kernel[1]; j++) seen[n++] = x.data[from + j * dilation[1]];
       }
     }
-    return finish(value, count);
-  });
+    return seen;
+  };
+  return { rows, columns, at };
+}
+
+const sum = (a, b) => a + b;
+
+function pooled(x, kernel, stride, padding, fill, fold) {
+  const channels = x.shape[1];
+  const { rows, columns, at } = windows(x, kernel, stride, padding, [1, 1], fill, channels);
+  const y = made([1, channels, rows, columns]), area = rows * columns;
+  return mapped(y, (_, n) => at(Math.floor(n / area), n % area).reduce(fold));
 }
 
 function normalised(x, shape, kernel, padding, alpha, beta, k) {
-  const squares = (sum, v) => sum + v * v;
-  const sums = windows(made(shape, x.data), kernel, [1, 1], padding, 0, squares, (sum) => sum);
+  const squares = made(shape, x.data.map((v) => v * v));
+  const sums = pooled(squares, kernel, [1, 1], padding, 0, sum);
   return mapped(x, (v, at) => v * (k + alpha * sums.data[at]) ** -beta);
 }
 
@@ -89,42 +85,29 @@ function rint(v) {
 const sigmoid = (v) => 1 / (1 + Math.exp(-v));
 const operations = {
   conv2d(x, w, b, stride, padding, dilation, groups) {
-    x = operations.pad(x, padding, 0);
-    const [, , height, width] = x.shape, [filters, inner, tall, broad] = w.shape;
-    const rows = Math.floor((height - dilation[0] * (tall - 1) - 1) / stride[0]) + 1;
-    const columns = Math.floor((width - dilation[1] * (broad - 1) - 1) / stride[1]) + 1;
-    const area = rows * columns, each = filters / groups, Type = x.data.constructor;
-    const seen = new Type(inner * tall * broad), y = new Type(filters * area);
-    for (let at = 0; at < groups * area; at++) {
-      const group = Math.floor(at / area), place = at % area;
-      const top = Math.floor(place / columns) * stride[0], left = (place % columns) * stride[1];
-      let n = 0;
-      for (let c = group * inner; c < (group + 1) * inner; c++) {
-        for (let i = 0; i < tall; i++) {
-          const from = (c * height + top + i * dilation[0]) * width + left;
-          for (let j = 0; j < broad; j++) seen[n++] = x.data[from + j * dilation[1]];
-        }
-      }
-      products(w.data, group * each, each, seen, y, group * each * area + place, area);
+    const [filters, , ...kernel] = w.shape, each = filters / groups;
+    const { rows, columns, at } = windows(x, kernel, stride, padding, dilation, 0, groups);
+    const area = rows * columns, y = new x.data.constructor(filters * area);
+    for (let n = 0; n < groups * area; n++) {
+      const group = Math.floor(n / area), place = n % area, first = group * each;
+      products(w.data, first, each, at(group, place), y, first * area + place, area);
     }
-    return operations.bias_add(made([1, filters, rows, columns], y), b);
+    return biased(made([1, filters, rows, columns], y), b);
   },
-  matmul(a, b, transposeA, transposeB, bias) {
-    if (transposeA) a = transposed(a);
-    if (!transposeB) b = transposed(b);
-    const [m, k] = a.shape, n = b.shape[0], y = new a.data.constructor(m * n);
-    for (let i = 0; i < m; i++) {
-      products(b.data, 0, n, a.data.subarray(i * k, (i + 1) * k), y, i * n, 1);
-    }
-    return operations.bias_add(made([m, n], y), bias);
+  matmul(x, { shape: [count], data }, b) {
+    const y = new x.data.constructor(count);
+    products(data, 0, count, x.data, y, 0, 1);
+    return biased(made([1, count], y), b);
   },
-  bias_add: (x, b) => (b ? perChannel(x, (v, c) => v + b.data[c]) : x),
+  affine: (x, { data: scale }, { data: shift }) =>
+    perChannel(x, (v, c) => v * scale[c % scale.length] + shift[c % shift.length]),
   max_pool: (x, kernel, stride, padding) =>
-    windows(x, kernel, stride, padding, -Infinity, Math.max, (v) => v),
-  avg_pool: (x, kernel, stride, padding) =>
-    windows(x, kernel, stride, padding, 0, (sum, v) => sum + v, (sum, count) => sum / count),
-  channel_scale: (x, s, factor) => perChannel(x, (v, c) => v * factor * s.data[c]),
-  scale: (x, factor) => mapped(x, (v) => v * factor),
+    pooled(x, kernel, stride, padding, -Infinity, (a, b) => Math.max(a, b)),
+  avg_pool(x, kernel, stride, padding) {
+    const [sums, inside] = [x, mapped(x, () => 1)].map((each) =>
+      pooled(each, kernel, stride, padding, 0, sum));
+    return mapped(sums, (v, at) => v / inside.data[at]);
+  },
   add: (x, ...terms) => mapped(x, (v, at) => terms.reduce((sum, t) => sum + t.data[at], v)),
   concat(...parts) {
     const data = Float32Array.from(parts.flatMap((x) => [...x.data]));
@@ -151,11 +134,6 @@ const operations = {
     return y;
   },
   reshape: (x, shape) => made([x.data.length / size(shape), ...shape], x.data),
-  batch_norm(x, weight, bias, mean, variance, eps) {
-    const scale = variance.data.map((v, c) => (weight ? weight.data[c] : 1) / Math.sqrt(v + eps));
-    const shift = mean.data.map((v, c) => (bias ? bias.data[c] : 0) - v * scale[c]);
-    return perChannel(x, (v, c) => v * scale[c] + shift[c]);
-  },
   lrn(x, n, alpha, beta, k) {
     const shape = [1, 1, x.shape[1], size(x.shape.slice(2))], half = Math.floor(n / 2);
     return normalised(x, shape, [n, 1], [half, half, 0, 0], alpha / n, beta, k);
@@ -209,12 +187,9 @@ async function unpacked(layout, text) {
     float32: (count) => take(Float32Array, count),
     float64: (count) => take(Float64Array, count),
     float16: (count) => Float32Array.from(take(Uint16Array, count), half),
-    int8(count, rows) {
-      const scales = take(Float32Array, rows), row = count / rows;
-      return Float32Array.from(take(Int8Array, count), (v, i) => v * scales[Math.floor(i / row)]);
-    },
+    int8: (count) => Float32Array.from(take(Int8Array, count)),
   };
-  const read = ([name, kind, shape]) => [name, made(shape, kinds[kind](size(shape), shape[0]))];
+  const read = ([name, kind, shape]) => [name, made(shape, kinds[kind](size(shape)))];
   return Object.fromEntries(layout.map(read));
 }
 

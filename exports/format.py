@@ -25,7 +25,7 @@ INTEGERS: tuple[type[Op], ...] = (Quantize, QuantizedConv2d, QuantizedMatMul)
 
 @dataclass(frozen=True)
 class Twin:
-    """What answers as a file does, ``by`` whom: raw (N, C, H, W) -> (N, K)."""
+    """What answers as a file does, ``by`` whom: raw (N, C, H, W) -> (N, K), N up to 100."""
 
     by: str
     answers: Callable[[NDArray[Any]], NDArray[np.floating[Any]]]

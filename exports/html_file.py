@@ -8,6 +8,7 @@ import json
 import re
 import zlib
 from collections.abc import Mapping
+from functools import partial
 from importlib.resources import files
 from math import prod
 from pathlib import Path
@@ -16,19 +17,15 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.reference.quantized import quantized_weights
 from ..common.errors import DatasetError
 from ..graph.graph import Op
 from ..training.inference.predict import preparation
 from . import numpy_functions
-from .calls import CALLABLE, Calls
 from .format import Format, Twin
+from .numpy_file import CALLABLE, Calls
 from .plain import Plain
 
 Array = NDArray[Any]
-Weights = Literal["fp16", "int8", "fp32"]
-# See ``Format.rounding``.
-_ROUNDING: dict[Weights, float] = {"fp32": 0.0, "fp16": 0.005, "int8": 0.1}
 
 
 class Html(Format):
@@ -37,11 +34,13 @@ class Html(Format):
     kind = "html"
     suffix = ".html"
     ops: ClassVar[frozenset[type[Op]]] = CALLABLE
-    weights: Annotated[Weights, "How weights are stored; computed with in floats."] = "fp16"
+    weights: Annotated[
+        Literal["fp16", "fp32"], "How weights are stored; computed with in floats."
+    ] = "fp16"
 
     @property
     def rounding(self) -> float:
-        return _ROUNDING[self.weights]
+        return 0.005 if self.weights == "fp16" else 0.0
 
     def files(self, plain: Plain) -> Mapping[str, bytes]:
         calls = Calls(plain.folded())
@@ -55,22 +54,13 @@ class Html(Format):
 
     def _stored(self, array: Array) -> tuple[str, bytes]:
         """The kind and the bytes of an array; vectors are not rounded."""
-        if array.dtype == np.int8:
-            return "int8", _bytes(np.ones(len(array), np.float32)) + array.tobytes()
-        if array.ndim == 1 or self.weights == "fp32":
-            return str(array.dtype), _bytes(array)
-        if self.weights == "fp16":
-            return "float16", _bytes(array.clip(-65504, 65504).astype(np.float16))
-        whole, scales = quantized_weights(array)
-        return "int8", _bytes(scales.astype(np.float32)) + whole.astype(np.int8).tobytes()
+        if array.ndim > 1 and array.dtype != np.int8 and self.weights == "fp16":
+            array = array.clip(-65504, 65504).astype(np.float16)
+        return str(array.dtype), _bytes(array)
 
     def twin(self, path: Path, plain: Plain) -> Twin:
         model, arrays = read_page(path.read_text("utf-8"))
-
-        def answers(raw: Array) -> Array:
-            parts = [run(model, arrays, raw[at : at + 100]) for at in range(0, len(raw), 100)]
-            return np.concatenate(parts)
-
+        answers = partial(run, model, arrays)
         return Twin(f"NumPy {np.__version__}, as the page computes", answers)
 
 
@@ -82,6 +72,7 @@ def page(model: Mapping[str, Any], weights: bytes = b"", server: str | None = No
     packed = packer.compress(weights) + packer.flush()
     texts = {
         "TITLE": html.escape(model["about"]["name"]),
+        "COUNT": str(prod(model["input"])),
         "CONNECT": "; connect-src 'self'" if server else "",
         "MODEL": _json(model),
         "WEIGHTS": base64.b64encode(packed).decode(),
@@ -113,10 +104,8 @@ def read_page(text: str) -> tuple[dict[str, Any], dict[str, Array]]:
         return found
 
     for name, kind, shape in model["arrays"]:
-        scales = take(np.float32, (shape[0], *[1] * (len(shape) - 1))) if kind == "int8" else None
         found = take(kind, shape)
-        found = found if kind == "float64" else found.astype(np.float32)
-        arrays[name] = found if scales is None else found * scales
+        arrays[name] = found if kind == "float64" else found.astype(np.float32)
     return model, arrays
 
 
@@ -145,7 +134,6 @@ def _bytes(array: Array) -> bytes:
 def model_of(plain: Plain) -> dict[str, Any]:
     """What a page is told of a network, without ``arrays`` and ``calls``."""
     trained = plain.trained
-    columns = trained.checkpoint.provenance.columns
     try:
         how = preparation(trained, None, False)
         picture = {"digits": how.locates(trained.input_shape), "whole": how.raw}
@@ -160,7 +148,4 @@ def model_of(plain: Plain) -> dict[str, Any]:
         "shift": plain.shift.tolist(),
         "threshold": trained.config.evaluate.yes_above,
         "picture": picture,
-        "columns": columns and [vars(column) for column in columns.inputs],
-        "missing": columns and columns.missing,
-        "unknown": columns and columns.unknown,
     }

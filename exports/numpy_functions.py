@@ -26,9 +26,9 @@ def conv2d(x, w, b=None, stride=(1, 1), padding=(0, 0, 0, 0), dilation=(1, 1), g
     return y if b is None else y + b[:, None, None]
 
 
-def matmul(a, b, transpose_a=False, transpose_b=False, bias=None):
-    y = (a.T if transpose_a else a) @ (b.T if transpose_b else b)
-    return y if bias is None else y + bias
+def matmul(x, w, b=None):
+    """x: (N, K), w: (O, K), b: (O,) -> (N, O)."""
+    return x @ w.T if b is None else x @ w.T + b
 
 
 def max_pool(x, kernel, stride, padding=(0, 0, 0, 0)):
@@ -55,16 +55,8 @@ def along(v, x):
     return v.reshape(-1, *[1] * (x.ndim - 2))
 
 
-def bias_add(x, b):
-    return x + along(b, x)
-
-
-def channel_scale(x, s, factor=1.0):
-    return x * along(np.float32(factor) * s, x)
-
-
-def scale(x, factor):
-    return x * np.float32(factor)
+def affine(x, scale, shift):
+    return x * along(scale, x) + along(shift, x)
 
 
 def add(*terms):
@@ -85,12 +77,6 @@ def reshape(x, shape):
 
 def heaviside(x):
     return (x > 0).astype(np.float32)
-
-
-def batch_norm(x, weight, bias, mean, var, eps):
-    scale = (1 if weight is None else weight) / np.sqrt(var + np.float32(eps))
-    shift = (0 if bias is None else bias) - mean * scale
-    return x * along(scale, x) + along(shift, x)
 
 
 def relu(x):

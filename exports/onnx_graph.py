@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.reference.quantized import quantized_weights, scales_and_sums
 from ..common.records import dataclass
 from ..graph import ops
 from ..graph.geometry import Window
 from ..graph.graph import Op, Tensor
-from .plain import Plain
+from .plain import AFFINE, Plain
 
 # Of gelu_tanh.
 _SLOPE = math.sqrt(2 / math.pi)
@@ -65,13 +64,10 @@ class Network:
         """All operations; nodes and what they compute are called as layers are."""
         self.real = np.float32
         for op in self.plain.ops:
-            self.at, name = op.origin[0].layer, op.origin[-1].layer
+            self.at = op.origin[0].layer
             y = CODE[type(op)](op, self)
-            if kind := getattr(op, "activation", None):
-                alpha = getattr(op, "activation_alpha", 0.0)
-                y = _ACTIVATIONS[kind](self, self._named(self.at), alpha)
             if not isinstance(op, ops.Quantize):
-                y = self._named(name if kind else self.at)
+                y = self._named(self.at)
             self.known[op.writes()[0]] = y
 
     def model(self, about: Mapping[str, str]) -> bytes:
@@ -142,9 +138,7 @@ def _product(op: Any, of: Network, w: Any, bias: Any) -> Value:
 
 def _integers(op: Any, of: Network) -> Value:
     """A product of numbers for which integers stand, which a run-time computes with these."""
-    given = [None if tensor is None else of.plain.constant(tensor) for tensor in op.parameters[1:]]
-    whole, scales = quantized_weights(of.plain.constant(op.w))
-    steps, sums = scales_and_sums(op, scales, *given)
+    whole, steps, sums = of.plain.integers(op)
     # Steps are above 0, and such that sums of 32 bits hold the bias.
     least = np.maximum(np.abs(sums) / (2.0**30 * op.given.scale), 1e-30)
     known = np.maximum(np.abs(steps), least)
@@ -166,17 +160,13 @@ def _rounded(of: Network, x: Value, to: ops.Quantization) -> Value:
     return of("DequantizeLinear", of("QuantizeLinear", x, *ends), *ends)
 
 
-def _along(op: Op, array: Any) -> Any:
-    """A number for each channel, as it is used with the result."""
-    return array.reshape(-1, *[1] * (len(op.writes()[0].shape) - 2))
-
-
-def _norm(op: ops.BatchNormInference, of: Network) -> Value:
-    ones = np.ones(op.running_mean.shape, np.float32)
-    weight = ones if op.weight is None else of[op.weight]
-    bias = 0 * ones if op.bias is None else of[op.bias]
-    learned = of[op.running_mean], of[op.running_var]
-    return of("BatchNormalization", of[op.x], weight, bias, *learned, epsilon=op.eps)
+def _affine(op: Any, of: Network) -> Value:
+    scale, shift = (
+        each.astype(np.float32).reshape(-1, *[1] * (len(op.y.shape) - 2))
+        for each in of.plain.affine(op)
+    )
+    x: Value = of[op.x]
+    return x * scale + shift
 
 
 def _divisive(op: ops.DivisiveNorm, of: Network) -> Value:
@@ -215,11 +205,9 @@ _ACTIVATIONS: dict[str, Callable[[Network, Value, float], Value]] = {
     "scaled_tanh": lambda of, x, alpha: of("Tanh", x * (2 / 3)) * 1.7159,
 }
 CODE: dict[type[Op], Callable[[Any, Network], Value]] = {
+    **dict.fromkeys(AFFINE, _affine),
     ops.Activation: lambda op, of: _ACTIVATIONS[op.kind](of, of[op.x], op.alpha),
     ops.Add: lambda op, of: of("Sum", *map(of.__getitem__, op.terms)),
-    ops.BatchNormInference: _norm,
-    ops.BiasAdd: lambda op, of: of[op.x] + _along(op, of.plain.constant(op.b)),
-    ops.ChannelScale: lambda op, of: of[op.x] * op.factor * _along(op, of.plain.constant(op.s)),
     ops.Concat: lambda op, of: of("Concat", *map(of.__getitem__, op.parts), axis=1),
     ops.Conv2d: lambda op, of: _product(op, of, of[op.w], of[op.bias]),
     ops.DivisiveNorm: _divisive,
@@ -238,7 +226,6 @@ CODE: dict[type[Op], Callable[[Any, Network], Value]] = {
     ops.QuantizedMatMul: _integers,
     ops.Rbf: _rbf,
     ops.Reshape: lambda op, of: of("Reshape", of[op.x], np.array([-1, *op.y.shape[1:]])),
-    ops.Scale: lambda op, of: of[op.x] * op.factor,
     ops.Slice: lambda op, of: of(
         "Slice", of[op.x], *np.array([[op.begin], [op.begin + op.y.shape[1]], [1]])
     ),

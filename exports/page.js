@@ -139,9 +139,9 @@ async function served(body, type) {
   const found = [await reply.json()].flat()[0];
   if (!reply.ok) throw new Error(found.error);
   $("note").textContent = found.doubt ? `Not sure: ${found.doubt}.` : "";
-  const top = found.top || found.answers, numbers = found.numbers || top;
-  if (!Array.isArray(top)) return model.classes.map((name) => numbers[name]);
-  return model.classes.map((name) => top.find((each) => each.label === name).probability);
+  const top = found.top || found.answers, value = (each) => each.probability;
+  const of = (name) => (top ? value(top.find((e) => e.label === name)) : found.numbers[name]);
+  return model.classes.map(of);
 }
 
 const attempt = (work) => {
@@ -218,47 +218,21 @@ function draws() {
   pad.onpointerup = pad.onpointercancel = () => (from = null);
 }
 
-// ---------------------------------------------------------------- forms
-
-// A field for a column; returns how to read its numbers.
-function field({ name, type, mean, categories }) {
-  const names = type === "yes_no" ? ["no", "yes"] : categories, hasGaps = model.missing === "mean";
-  const likely = type === "yes_no" ? +(mean[0] > 0.5) : mean.indexOf(Math.max(...mean));
-  const texts = names.map((each) => [each, each]);
-  if (hasGaps) texts.push(["", "no value"]);
-  if (model.unknown === "zeros" && type === "category") texts.push(["\n", "another"]);
-  const own = type === "number"
-    ? create("input", { type: "number", step: "any", value: +mean[0].toPrecision(6) })
-    : create("select", {}, ...texts.map(([value, text]) => new Option(text, value)));
-  if (type !== "number") own.value = names[likely];
-  $("form").append(create("label", { className: "field" }, name, own));
-  return () => {
-    if (own.value === "" && hasGaps && own.validity.valid) return mean;
-    if (own.value === "") throw new Error(`${name}: needs a number.`);
-    if (type === "number") return [Number(own.value)];
-    const chosen = names.map((each) => +(each === own.value));
-    return type === "yes_no" ? chosen.slice(1) : chosen;
-  };
-}
+// ---------------------------------------------------------------- numbers
 
 function numbers() {
-  const count = size(model.input), own = create("textarea", { rows: 8, spellcheck: false });
-  const text = `${count} numbers, separated by blanks, commas or lines`;
-  $("form").append(create("label", { className: "field whole" }, text, own));
-  return () => {
-    const found = own.value.split(/[\s,;]+/).filter(Boolean).map(Number);
-    if (found.length === count && found.every(Number.isFinite)) return found;
-    const good = found.filter(Number.isFinite).length;
-    throw new Error(`${count} numbers are needed; here are ${good}.`);
-  };
+  const count = size(model.input), own = $("numbers");
+  const found = own.value.split(/[\s,;]+/).filter(Boolean).map(Number);
+  if (found.length === count && found.every(Number.isFinite)) return found;
+  const good = found.filter(Number.isFinite).length;
+  throw new Error(`${count} numbers are needed; here are ${good}.`);
 }
 
 // ---------------------------------------------------------------- start
 
 const digits = Boolean(model.picture?.digits);
 $("asked").textContent = digits ? "Draw a digit" : model.picture ? "Give a picture" : "Fill in";
-const inputs = model.columns ? `${model.columns.length} columns` : model.input.join(" × ");
-$("about").textContent = `${inputs} → ${model.classes.length} ${isOpen ? "answers" : "classes"}`;
+$("about").textContent = `${model.input.join(" × ")} → ${model.classes.length} ${isOpen ? "answers" : "classes"}`;
 $("foot").textContent = [
   `Written by dnnstack from step ${model.about.step} of a training on ${model.about.data}.`,
   SERVER ? "" : "All is computed in this page; nothing leaves it.",
@@ -289,14 +263,8 @@ if (model.picture) {
   clear();
   if (digits) draws();
 } else {
+  const body = () => JSON.stringify({ values: numbers() });
   $("form").hidden = false;
-  const fields = model.columns ? model.columns.map(field) : [numbers()];
-  const read = () => fields.flatMap((each) => each());
-  const row = () => model.columns.map(({ name }, at) => [name, $("form").elements[at].value]);
-  const asked = () => (model.columns ? { rows: [Object.fromEntries(row())] } : { values: read() });
-  const body = () => JSON.stringify(asked());
-  $("form").onsubmit = () => false;
-  $("form").oninput = () => attempt(() => ask(read, body, "application/json"));
-  if (model.columns) $("form").oninput();
+  $("numbers").oninput = () => attempt(() => ask(numbers, body, "application/json"));
 }
 dark.onchange = () => repeat();

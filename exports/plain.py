@@ -13,17 +13,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.reference.kernels import KERNELS
+from ..backends.reference.quantized import quantized_weights, scales_and_sums
 from ..common.records import dataclass
 from ..graph.graph import Graph, Op, Tensor
-from ..graph.ops import BatchNormInference, ConnectFilters, Conv2d, MatMul, Reshape
+from ..graph.ops import (
+    BatchNormInference,
+    BiasAdd,
+    ChannelScale,
+    ConnectFilters,
+    Conv2d,
+    MatMul,
+    Scale,
+)
 from ..graph.quantization import quantized
 from ..graph.rewrites import activation, add_activation, bias
-from ..layers.composite import forward_all, mapped
+from ..layers.composite import mapped
 from ..layers.layer import Layer
 from ..training.assemble import describe_data
 from ..training.inference.trained import Trained
 
 Floats = NDArray[np.float64]
+AFFINE = (BatchNormInference, BiasAdd, ChannelScale, Scale)
+"""Operations that compute x scale + shift."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,21 +103,37 @@ class Plain:
         """The same network that says more of itself."""
         return replace(self, about={**self.about, **about})
 
-    def until(self, count: int) -> Plain:
-        """Its first layers alone, whose output is answered."""
-        layers = self.layers[:count]
-        graph = Graph("infer", 1)
-        x = graph.tensor("x", self.x.shape, "float32", "input")
-        row = x
-        if layers and len(layers[0].input_shape) == 1:
-            with graph.at("data", "data"):
-                row = graph.add(Reshape(x=x, y=graph.tensor("row", (1, x.size))))
-        graph.results |= {"x": x, "probabilities": forward_all(layers, graph, row)}
-        graph = _as_written(self.trained, graph, dict(self.arrays))
-        return replace(self, layers=layers, graph=graph, x=x, y=graph["probabilities"])
+    def affine(self, op: Any) -> tuple[Floats, Floats]:
+        """(scale, shift), one number or one per channel each, of an operation of ``AFFINE``."""
+        value = {
+            name: self.constant(tensor).astype(np.float64)
+            for name in op.inputs
+            if name != "x" and (tensor := getattr(op, name)) is not None
+        }
+        scale = np.atleast_1d(value.get("s", 1.0) * getattr(op, "factor", 1.0))
+        shift = value.get("b", value.get("bias", 0.0))
+        if isinstance(op, BatchNormInference):
+            scale = value.get("weight", 1.0) / np.sqrt(value["running_var"] + op.eps)
+            shift = shift - value["running_mean"] * scale
+        both = np.broadcast_arrays(scale, shift)
+        return both[0], both[1]
+
+    def matrix(self, op: MatMul) -> NDArray[np.float32]:
+        """The weights of a dense layer: (outputs, inputs)."""
+        w = self.constant(op.b)
+        return w if op.transpose_b else w.T
+
+    def integers(self, op: Any) -> tuple[NDArray[Any], Floats, Floats]:
+        """Of a product of integers the weights, and for each output the step of a sum, by which the
+        scale of the input is multiplied, and what is added to it."""
+        w, *values = (None if t is None else self.constant(t) for t in op.parameters)
+        assert w is not None
+        whole, scales = quantized_weights(w)
+        bias, weight, shift, mean, var = values
+        return whole, *scales_and_sums(op, scales, bias, weight, shift, mean, var)
 
     def folded(self) -> Plain:
-        """The same with batch norms inside the products before them, and activations there too."""
+        """The same with batch norms inside the products before them."""
         arrays, ops = dict(self.arrays), list(self.ops)
         for norm in [op for op in ops if isinstance(op, BatchNormInference)]:
             before: Any = self.graph.producer(norm.x)
@@ -114,10 +141,36 @@ class Plain:
             if not (isinstance(before, Conv2d | MatMul) and alone):
                 continue
             at = next(i for i, op in enumerate(ops) if norm.x in op.writes())
-            ops[at] = _with_norm(ops[at], norm, arrays)
+            ops[at] = self._with_norm(ops[at], norm, arrays)
             ops = [op for op in ops if op is not norm]
-        graph = add_activation(activation(self.graph.with_ops(ops)))
-        return replace(self, graph=graph, arrays=arrays)
+        return replace(self, graph=self.graph.with_ops(ops), arrays=arrays)
+
+    def fused(self) -> Plain:
+        """The same with activations inside what is before them."""
+        return replace(self, graph=add_activation(activation(self.graph)))
+
+    def _with_norm(
+        self, op: Op, norm: BatchNormInference, arrays: dict[str, NDArray[np.float32]]
+    ) -> Op:
+        """A product that computes the batch norm behind it, with arrays of its own."""
+        product: Any = op
+        of, column = ("w", 0) if isinstance(op, Conv2d) else ("b", 0 if product.transpose_b else 1)
+        scale, shift = self.affine(norm)
+        if product.bias is not None:
+            shift = shift + arrays[product.bias.name] * scale
+        kernel: Tensor = getattr(product, of)
+        shape = [1] * len(kernel.shape)
+        shape[column] = -1
+        made = (
+            replace(kernel, name=f"{kernel.name}.folded"),
+            Tensor(f"{norm.running_mean.name}.folded", shift.shape, "float32", "parameter"),
+        )
+        arrays[made[0].name] = (arrays[kernel.name] * scale.reshape(shape)).astype(np.float32)
+        arrays[made[1].name] = shift.astype(np.float32)
+        origin = (*op.origin, *norm.origin)
+        changed = {of: made[0], "bias": made[1], op.outputs[0]: norm.y, "origin": origin}
+        united: Op = replace(product, **changed)
+        return united
 
     def raw(self, stored: NDArray[Any]) -> NDArray[Any]:
         """What a user would give: of samples as a data set holds them, (N, C, H, W)."""
@@ -148,33 +201,6 @@ def _as_written(trained: Trained, graph: Graph, arrays: dict[str, NDArray[np.flo
             known[op.filters] = replace(op.filters, role="parameter", section="")
             arrays[op.filters.name] = KERNELS[type(op)].compute(op, arrays[op.weights.name])
     return graph.with_ops(op.on(known) for op in graph.ops if not isinstance(op, ConnectFilters))
-
-
-def _with_norm(op: Op, norm: BatchNormInference, arrays: dict[str, NDArray[np.float32]]) -> Op:
-    """A product that computes the batch norm behind it, with arrays of its own."""
-    product: Any = op
-    of, column = ("w", 0) if isinstance(op, Conv2d) else ("b", 0 if product.transpose_b else 1)
-    value = {
-        name: arrays[tensor.name].astype(np.float64)
-        for name in ("weight", "bias", "running_mean", "running_var")
-        if (tensor := getattr(norm, name)) is not None
-    }
-    factor = value.get("weight", 1.0) / np.sqrt(value["running_var"] + norm.eps)
-    offset = arrays[product.bias.name].astype(np.float64) if product.bias is not None else 0.0
-    shift = (offset - value["running_mean"]) * factor + value.get("bias", 0.0)
-    kernel: Tensor = getattr(product, of)
-    shape = [1] * len(kernel.shape)
-    shape[column] = -1
-    made = (
-        replace(kernel, name=f"{kernel.name}.folded"),
-        Tensor(f"{norm.running_mean.name}.folded", shift.shape, "float32", "parameter"),
-    )
-    arrays[made[0].name] = (arrays[kernel.name] * factor.reshape(shape)).astype(np.float32)
-    arrays[made[1].name] = shift.astype(np.float32)
-    origin = (*op.origin, *norm.origin)
-    changed = {of: made[0], "bias": made[1], op.outputs[0]: norm.y, "origin": origin}
-    united: Op = replace(product, **changed)
-    return united
 
 
 def _units(trained: Trained) -> tuple[Floats, Floats]:

@@ -1,188 +1,102 @@
-"""What computes in PyTorch what a layer does here: the calls that make it, and its arrays."""
+"""What computes in PyTorch what a layer does here: calls that make modules, and their state."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..common.records import dataclass
-from ..graph.geometry import Pair, Window
+from ..graph.geometry import Window
 from ..layers.layer import Layer
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
-
-
-@dataclass(frozen=True, eq=False)
-class Module:
-    """A module of PyTorch: the call that makes it, and its state by name.
-
-    ``name``: what it should be called, by the config if ``named``.
-    """
-
-    name: str
-    text: str
-    state: Arrays
-    named: bool = False
-
-    def of(self, layer: Layer) -> Module:
-        """With the name of its layer, where the config gives one."""
-        name = layer.name.rpartition(".")[2].replace("-", "_").strip("_")
-        named = not re.fullmatch(rf"{layer.kind}_\d+", name)
-        name = name if name.isidentifier() else f"layer{name}"
-        return replace(self, name=name, named=True) if named else self
-
-
-def number(role: str, value: int) -> str:
-    """A number that may become an argument, called so, of a class that several blocks share."""
-    return f"\1{role}:{value}\2"
-
-
-def call(name: str, *given: object, **options: object) -> str:
-    """The text of a call; None is what PyTorch does anyway."""
-    texts = [str(each) for each in given]
-    texts += [f"{key}={value}" for key, value in options.items() if value is not None]
-    return f"{name}({', '.join(texts)})"
+Modules = list[tuple[str, Arrays]]
+"""Calls, each with the state of what it makes."""
 
 
 def formula(of_x: str) -> str:
-    return call("Function", f"lambda x: {of_x}")
+    return f"Function(lambda x: {of_x})"
 
 
-def _other(value: Any, usual: object) -> Any:
-    return None if value == usual else value
-
-
-def _size(sides: Pair) -> int | Pair:
-    return sides[0] if sides[0] == sides[1] else sides
-
-
-def _window(window: Window) -> dict[str, Any]:
-    return {
-        "stride": _other(_size(window.stride), 1),
-        "padding": _other(_size(window.padding[::2]), 0),
-        "dilation": _other(_size(window.dilation), 1),
-    }
-
-
-def _ends(window: Window) -> Pair | tuple[int, ...]:
+def _ends(window: Window) -> tuple[int, ...]:
     """As PyTorch orders them: left, right, top, bottom."""
     return (*window.padding[2:], *window.padding[:2])
 
 
-def _conv(layer: Any, arrays: Arrays) -> list[Module]:
-    window, before = layer.window, []
-    if window.is_lopsided:
-        before = [Module("pad", call("nn.ZeroPad2d", _ends(window)), {})]
-        window = replace(window, padding=(0, 0, 0, 0))
-    state = _own(layer, arrays)
-    kind = "nn.Conv2d"
+def _conv(layer: Any, arrays: Arrays) -> Modules:
+    window, state, kind = layer.window, _own(layer, arrays), "nn.Conv2d"
+    pads = (0, 0) if window.is_lopsided else window.padding[::2]
+    before: Modules = [(f"nn.ZeroPad2d({_ends(window)})", {})] if window.is_lopsided else []
     if layer.pairs:
         kind, seen = "ConnectedConv2d", np.zeros(layer.filters_shape[:2], np.float32)
         seen[tuple(zip(*layer.pairs, strict=True))] = 1
         state |= {"weight": arrays[f"{layer.name}.filters"], "seen": seen}
-    text = call(
-        kind,
-        number("inputs", layer.input_shape[0]),
-        number("outputs", layer.filters),
-        _size(window.kernel),
-        **_window(window),
-        groups=None if layer.groups == 1 else number("groups", layer.groups),
-        bias=_other(layer.use_bias, True),
-    )
-    return [*before, Module("conv", text, state)]
+    sides = f"{layer.input_shape[0]}, {layer.filters}, {window.kernel}, stride={window.stride}"
+    more = f"dilation={window.dilation}, groups={layer.groups}, bias={layer.use_bias}"
+    return [*before, (f"{kind}({sides}, padding={pads}, {more})", state)]
 
 
-def _dense(layer: Any, arrays: Arrays) -> list[Module]:
-    sides = number("inputs", layer.input_shape[0]), number("outputs", layer.units)
-    text = call("nn.Linear", *sides, bias=_other(layer.use_bias, True))
-    return [Module("fc", text, _own(layer, arrays))]
+def _dense(layer: Any, arrays: Arrays) -> Modules:
+    sides = f"{layer.input_shape[0]}, {layer.units}, bias={layer.use_bias}"
+    return [(f"nn.Linear({sides})", _own(layer, arrays))]
 
 
-def _batch_norm(layer: Any, arrays: Arrays) -> list[Module]:
-    text = call(
-        f"nn.BatchNorm{'2d' if len(layer.input_shape) == 3 else '1d'}",
-        number("channels", layer.input_shape[0]),
-        eps=_other(layer.eps, 1e-5),
-        momentum=_other(layer.momentum, 0.1),
-    )
+def _batch_norm(layer: Any, arrays: Arrays) -> Modules:
+    channels, sides = layer.input_shape[0], "2d" if len(layer.input_shape) == 3 else "1d"
+    text = f"nn.BatchNorm{sides}({channels}, eps={layer.eps}, momentum={layer.momentum})"
     # PyTorch has both or none of factors and offsets.
-    ones = np.ones(layer.input_shape[0], np.float32)
+    ones = np.ones(channels, np.float32)
     state = {"weight": ones, "bias": 0 * ones, **_own(layer, arrays)}
-    return [Module("bn", text, {**state, "num_batches_tracked": np.array(0, np.int64)})]
+    return [(text, {**state, "num_batches_tracked": np.array(0, np.int64)})]
 
 
-def _pool(layer: Any, arrays: Arrays) -> list[Module]:
-    window, is_max = layer.window, layer.pool == "max"
-    kernel, step = _size(window.kernel), _other(_size(window.stride), _size(window.kernel))
-    ceil = True if layer.ceil_mode and layer.padding != "same" else None
-    if not window.is_lopsided or ceil:
-        options = {"stride": step, "padding": _window(window)["padding"], "ceil_mode": ceil}
-        inside = {} if is_max or not options["padding"] else {"count_include_pad": False}
-        kind = "nn.MaxPool2d" if is_max else "nn.AvgPool2d"
-        return [Module("pool", call(kind, kernel, **options, **inside), {})]
-    if not is_max:
-        # The mean over the pixels inside the picture.
-        pads, given = _ends(window), f"{kernel}, {_size(window.stride)}"
-        ones = f"F.pad(torch.ones_like(x), {pads})"
-        mean = f"F.avg_pool2d(F.pad(x, {pads}), {given}) / F.avg_pool2d({ones}, {given})"
-        return [Module("pool", formula(mean), {})]
-    pad = Module("pad", call("nn.ConstantPad2d", _ends(window), 'float("-inf")'), {})
-    return [pad, Module("pool", call("nn.MaxPool2d", kernel, stride=step), {})]
-
-
-def _global_pool(layer: Any, arrays: Arrays) -> list[Module]:
-    texts = {"pool": "nn.AdaptiveAvgPool2d(1)", "flatten": "nn.Flatten()"}
-    return [Module(name, text, {}) for name, text in texts.items()]
-
-
-def _border(layer: Any, arrays: Arrays) -> list[Module]:
-    (rows, _, columns, _), value = layer.ends, [repr(layer.value)] * bool(layer.value)
-    ends = rows if rows == columns else (columns, columns, rows, rows)
-    kind = "nn.ConstantPad2d" if value else "nn.ZeroPad2d"
-    return [Module("pad", call(kind, ends, *value), {})]
-
-
-def _subsampling(layer: Any, arrays: Arrays) -> list[Module]:
+def _pool(layer: Any, arrays: Arrays) -> Modules:
     window = layer.window
-    text = call(
-        "Subsampling",
-        number("channels", layer.input_shape[0]),
-        _size(window.kernel),
-        _size(window.stride),
-        layer.factor,
-    )
+    pads, sizes = _ends(window), f"{window.kernel}, {window.stride}"
+    if layer.pool == "avg" and any(pads):
+        # The mean over the pixels inside the picture.
+        sums = (f"F.avg_pool2d(F.pad({x}, {pads}), {sizes})" for x in ("x", "torch.ones_like(x)"))
+        return [(formula(" / ".join(sums)), {})]
+    if not window.is_lopsided:
+        kind = layer.pool.capitalize()
+        return [(f"nn.{kind}Pool2d({sizes}, padding={window.padding[::2]})", {})]
+    pad = f'nn.ConstantPad2d({pads}, float("-inf"))'
+    return [(pad, {}), (f"nn.MaxPool2d({sizes})", {})]
+
+
+def _border(layer: Any, arrays: Arrays) -> Modules:
+    top, bottom, left, right = layer.ends
+    return [(f"nn.ConstantPad2d({(left, right, top, bottom)}, {layer.value})", {})]
+
+
+def _subsampling(layer: Any, arrays: Arrays) -> Modules:
+    window = layer.window
+    sizes = f"{layer.input_shape[0]}, {window.kernel}, {window.stride}, {layer.factor}"
     state = {key: array[:, None, None] for key, array in _own(layer, arrays).items()}
-    return [Module("pool", text, state)]
+    return [(f"Subsampling({sizes})", state)]
 
 
-def _prelu(layer: Any, arrays: Arrays) -> list[Module]:
-    text = call("nn.PReLU", number("channels", layer.input_shape[0]))
-    return [Module("prelu", text, {"weight": arrays[layer.slope.name]})]
+def _prelu(layer: Any, arrays: Arrays) -> Modules:
+    return [(f"nn.PReLU({layer.input_shape[0]})", {"weight": arrays[layer.slope.name]})]
 
 
-def _rbf(layer: Any, arrays: Arrays) -> list[Module]:
+def _rbf(layer: Any, arrays: Arrays) -> Modules:
     centres = np.array(layer.centres, np.float32)
-    return [Module("rbf", call("Rbf", *centres.shape), {"centres": centres})]
+    return [("Rbf({}, {})".format(*centres.shape), {"centres": centres})]
 
 
-def _padding(layer: Any, arrays: Arrays) -> list[Module]:
+def _padding(layer: Any, arrays: Arrays) -> Modules:
     more = layer.output_shape[0] - layer.input_shape[0]
     picked = "x[:, :, ::{}, ::{}]".format(*layer.window.stride)
-    text = formula(f"F.pad({picked}, (0, 0, 0, 0, 0, {number('channels', more)}))")
-    return [Module("pad", text, {})]
+    return [(formula(f"F.pad({picked}, (0, 0, 0, 0, 0, {more}))"), {})]
 
 
-def _plain(*texts: str) -> Callable[[Any, Arrays], list[Module]]:
+def _plain(*texts: str) -> Callable[[Any, Arrays], Modules]:
     """Modules without arrays; {0} is the layer."""
-    return lambda layer, arrays: [
-        Module(re.sub(r"_.*|\dd$", "", layer.kind), text.format(layer), {}) for text in texts
-    ]
+    return lambda layer, arrays: [(text.format(layer), {}) for text in texts]
 
 
 def _own(layer: Layer, arrays: Arrays) -> dict[str, Array]:
@@ -192,7 +106,8 @@ def _own(layer: Layer, arrays: Arrays) -> dict[str, Array]:
     return {t.name.rpartition(".")[2]: arrays[t.name] for t in tensors}
 
 
-MODULES: dict[str, Callable[[Any, Arrays], list[Module]]] = {
+_MEAN = _plain("nn.AdaptiveAvgPool2d(1)", "nn.Flatten()")
+MODULES: dict[str, Callable[[Any, Arrays], Modules]] = {
     "avg_pool1d": _pool,
     "avg_pool2d": _pool,
     "batch_norm": _batch_norm,
@@ -202,11 +117,9 @@ MODULES: dict[str, Callable[[Any, Arrays], list[Module]]] = {
     "dropout": _plain("nn.Dropout({0.rate})"),
     "elu": _plain("nn.ELU({0.alpha})"),
     "flatten": _plain("nn.Flatten()"),
-    "gelu": lambda layer, arrays: [
-        Module("gelu", call("nn.GELU", *['"tanh"'] * layer.approximate), {})
-    ],
-    "global_avg_pool1d": _global_pool,
-    "global_avg_pool2d": _global_pool,
+    "gelu": lambda layer, arrays: [('nn.GELU("tanh")' if layer.approximate else "nn.GELU()", {})],
+    "global_avg_pool1d": _MEAN,
+    "global_avg_pool2d": _MEAN,
     "heaviside": _plain(formula("(x > 0).float()")),
     "lcn": _plain(
         formula(
@@ -232,3 +145,91 @@ MODULES: dict[str, Callable[[Any, Arrays], list[Module]]] = {
     "tanh": _plain("nn.Tanh()"),
 }
 """How each kind of layer is written."""
+
+
+# Attributes of modules, but for those that begin with ``register_`` or an underscore.
+RESERVED = """
+add_module append apply bfloat16 body buffers call_super_init children compile cpu cuda double
+dump_patches eval extend extra_repr float forward get_buffer get_extra_state get_parameter
+get_submodule half insert ipu load_state_dict modules mtia named_buffers named_children
+named_modules named_parameters parameters pop requires_grad_ set_extra_state set_submodule
+share_memory shortcut state_dict to to_empty train training type way xpu zero_grad T_destination
+"""
+
+SOURCES = {
+    "Layers": '''
+class Layers(nn.Sequential):
+    """Modules one after the other, by name."""
+
+    def __init__(self, modules):
+        super().__init__()
+        for name, module in modules.items():
+            self.add_module(name, module)
+''',
+    "Residual": '''
+class Residual(Layers):
+    """body(x) + shortcut(x), of modules by name."""
+
+    def __init__(self, body, shortcut):
+        super().__init__({**body, **shortcut})
+        self.body, self.shortcut = [*body], [*shortcut]
+
+    def way(self, names, x):
+        for name in names:
+            x = getattr(self, name)(x)
+        return x
+
+    def forward(self, x):
+        return self.way(self.body, x) + self.way(self.shortcut, x)
+''',
+    "Concat": '''
+class Concat(Layers):
+    """What each module makes of x, side by side."""
+
+    def forward(self, x):
+        return torch.cat([module(x) for module in self.children()], 1)
+''',
+    "ConnectedConv2d": '''
+class ConnectedConv2d(nn.Conv2d):
+    """A convolution whose filters see some of the maps: those where ``seen`` is 1."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.register_buffer("seen", torch.ones(self.weight.shape[:2]))
+
+    def forward(self, x):
+        return self._conv_forward(x, self.weight * self.seen[:, :, None, None], self.bias)
+''',
+    "Function": '''
+class Function(nn.Module):
+    """A formula without weights."""
+
+    def __init__(self, forward):
+        super().__init__()
+        self.forward = forward
+''',
+    "Rbf": '''
+class Rbf(nn.Module):
+    """Minus the squared distance to each of the centres, which are fixed."""
+
+    def __init__(self, classes, inputs):
+        super().__init__()
+        self.register_buffer("centres", torch.zeros(classes, inputs))
+
+    def forward(self, x):
+        return -(x[:, None] - self.centres).square().sum(2)
+''',
+    "Subsampling": '''
+class Subsampling(nn.Module):
+    """A trained factor and offset of each map, of factor times the mean of each window."""
+
+    def __init__(self, channels, kernel_size, stride, factor):
+        super().__init__()
+        self.window, self.factor = (kernel_size, stride), factor
+        self.weight = nn.Parameter(torch.ones(channels, 1, 1))
+        self.bias = nn.Parameter(torch.zeros(channels, 1, 1))
+
+    def forward(self, x):
+        return self.weight * self.factor * F.avg_pool2d(x, *self.window) + self.bias
+''',
+}

@@ -78,7 +78,7 @@ class Op:
     inputs: ClassVar[tuple[str, ...]] = ()
     outputs: ClassVar[tuple[str, ...]] = ()
     updates: ClassVar[tuple[str, ...]] = ()
-    # Floating-point operations for each number of the first tensor that is read.
+    # Floating-point operations for each number of the first field that is read.
     flops_each: ClassVar[int] = 0
     # Whether it is there only because several processes share out the parts of a batch.
     shared_out: ClassVar[bool] = False
@@ -115,7 +115,8 @@ class Op:
 
     def flops(self) -> int:
         """Floating-point operations: a multiply and an add count two."""
-        return self.flops_each * self.reads()[0].size
+        first = (*self.inputs, *self.updates)[:1]
+        return self.flops_each * sum(tensor.size for tensor in self.tensors(first))
 
     def bytes(self) -> int:
         """Least bytes moved: every input is read once, every output written once, updates both."""
@@ -181,17 +182,9 @@ class Graph:
     """
 
     def __init__(
-        self,
-        name: str,
-        batch_size: int,
-        *,
-        training: bool = False,
-        seed: int = 0,
+        self, name: str, batch_size: int, *, training: bool = False, seed: int = 0
     ) -> None:
-        self.name = name
-        self.batch_size = batch_size
-        self.training = training
-        self.seed = seed
+        self.name, self.batch_size, self.training, self.seed = name, batch_size, training, seed
         self.ops: list[Op] = []
         self.results: dict[str, Tensor] = {}
         self.outputs: dict[str, Tensor] = {}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import groupby, takewhile
+from itertools import takewhile
 from typing import Any
 
 from ..common.records import dataclass
@@ -70,21 +70,9 @@ def stacked(layers: Layers, start: str, end: str) -> Stack:
         return (*reversed(found),)
 
     def joined(kind: str, end: str, names: Sequence[str], level: int) -> Block:
-        """Neighbours with a way in common are joined first, as exporters join them with others."""
-        start, ways = nearest(names), []
+        start = nearest(names)
         check(end, False, level)
-
-        def first(place: int) -> str | int:
-            name = names[place]
-            while depth[name] > depth[start] + 1:
-                name = above[name]
-            return place if name == start else name
-
-        for _, group in groupby(range(len(names)), first):
-            inner = [names[place] for place in group]
-            way = between(start, nearest(inner), level + 1)
-            ways.append(way if len(inner) == 1 else (*way, joined(kind, end, inner, level + 1)))
-        return Block(kind, (*ways,))
+        return Block(kind, tuple(between(start, name, level + 1) for name in names))
 
     return between(start, end, 0)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -65,8 +64,7 @@ class Input:
 @dataclass(frozen=True)
 class OnnxFile:
     """What a file holds. ``arrays``: float32 or int64; ``weights``: the names of those that are no
-    constants of nodes. ``classes``: their names, if the file has them. ``data``: the data set that
-    it was trained on, if dnnstack wrote it."""
+    constants of nodes. ``classes``: their names, if the file has them."""
 
     path: Path
     sha256: str
@@ -76,7 +74,6 @@ class OnnxFile:
     inputs: tuple[Input, ...]
     outputs: tuple[str, ...]
     classes: tuple[str, ...]
-    data: str
 
 
 def read_onnx(path: Path) -> OnnxFile:
@@ -148,23 +145,8 @@ def _read(path: Path, sha256: str, model: Any) -> OnnxFile:
         nodes.append(Node(op, each.name or output, (*each.input,), output, attributes))
     results = tuple(each.name for each in graph.output)
     said = {each.key: each.value for each in model.metadata_props}
-    if "dnnstack.raw" in said:
-        nodes, inputs = _as_exported(nodes, inputs)
     found = (path, sha256, (*nodes,), arrays, weights, (*inputs,), results)
-    return OnnxFile(*found, _classes(said), said.get("dnnstack.data", ""))
-
-
-def _as_exported(nodes: list[Node], inputs: list[Input]) -> tuple[list[Node], list[Input]]:
-    """The same of an export of dnnstack, which normalises pixels itself and may take (H, W, C)."""
-    inputs = [replace(each, bytes=True) for each in inputs]
-    for at, node in enumerate(nodes):
-        names = [each.name for each in inputs]
-        turns = node.op == "Transpose" and node.attributes.get("perm") == [0, 3, 1, 2]
-        if turns and [*node.inputs] == names and len(inputs[0].shape) == 4:
-            n, height, width, channels = inputs[0].shape
-            inputs = [replace(inputs[0], shape=(n, channels, height, width))]
-            nodes[at] = replace(node, op="Identity")
-    return nodes, inputs
+    return OnnxFile(*found, _classes(said))
 
 
 def _attributes(node: Any, opset: int, path: Path) -> dict[str, Any]:

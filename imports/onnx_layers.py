@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -14,10 +13,10 @@ from numpy.typing import NDArray
 
 from ..common.errors import DnnstackError, ShapeError
 from ..common.records import dataclass
-from ..graph.geometry import Pair, Window, fit_window
+from ..graph.geometry import Pair
 from ..graph.graph import Shape
 from ..layers.build import LayerSpec, build_layers
-from .onnx_file import Arrays, Input, Node
+from .onnx_file import Arrays, Node
 
 # The layer of an operator, and the attribute of each of its options.
 _ACTIVATIONS: dict[str, tuple[str, dict[str, str]]] = {
@@ -31,7 +30,6 @@ _ACTIVATIONS: dict[str, tuple[str, dict[str, str]]] = {
     "LRN": ("lrn", {"size": "size", "alpha": "alpha", "beta": "beta", "k": "bias"}),
 }
 _FLATTENING = ("Flatten", "Reshape", "Squeeze")
-_MOST_SIZES = 16
 
 
 class Refused(DnnstackError):
@@ -54,23 +52,19 @@ class Layers:
     """The layers between the tensors of a graph.
 
     ``sources``: what each tensor is made of: one other by the layers ``pieces``, or several by the
-    operator ``joins``. ``scale`` and ``shift``: what is done to each channel before all layers.
-    Raises Refused.
+    operator ``joins``. Raises Refused.
     """
 
-    def __init__(self, nodes: Sequence[Node], arrays: Arrays, given: Input, shape: Shape) -> None:
-        start, self._batch = given.name, given.shape[0]
-        self.arrays, self.shapes = dict(arrays), {start: shape}
+    def __init__(
+        self, nodes: Sequence[Node], arrays: Arrays, start: str, batch: int | None, shape: Shape
+    ) -> None:
+        self.arrays, self.shapes, self._batch = dict(arrays), {start: shape}, batch
         self.nodes = {node.output: node for node in nodes}
         self.sources: dict[str, tuple[str, ...]] = {}
         self.pieces: dict[str, list[Piece]] = {}
         self.joins: dict[str, str] = {}
         self.readers = Counter(name for node in nodes for name in node.inputs)
         self.read_by = {(name, node.op) for node in nodes for name in node.inputs[:1]}
-        self.scale, self.shift = np.ones(shape[0]), np.zeros(shape[0])
-        self._raw = {start}
-        self._concats: dict[tuple[str, ...], str] = {}
-        self._padded: dict[str, list[int]] = {}
         for node in nodes:
             try:
                 self._add(node)
@@ -83,10 +77,10 @@ class Layers:
         computed = [name for name in node.inputs if name in self.shapes]
         if any(name not in self.shapes and name not in self.arrays for name in node.inputs if name):
             raise Refused("reads what a node before it gives beside its first output")
-        if node.op == "Shape" and computed:
-            self.arrays[node.output] = np.array([1, *self.shapes[computed[0]]])
-        elif not computed:
-            self.arrays[node.output] = self._folded(node)
+        if not computed:
+            if node.op not in ("Identity", "Cast"):
+                raise Refused("is computed of arrays of the file alone")
+            self.arrays[node.output] = self.arrays[node.inputs[0]]
         elif len(computed) == len(node.inputs) and node.op in ("Add", "Concat"):
             self._join(node, computed)
         elif len(computed) > 1 or (node.inputs[0] != computed[0] and node.op not in ("Add", "Mul")):
@@ -115,34 +109,11 @@ class Layers:
             raise Refused("joins along another axis than the channels")
         if len({shape if sums else shape[1:] for shape in shapes}) > 1:
             raise Refused(f"joins {', '.join(map(str, shapes))}, which no layer does")
-        self.shapes[node.output] = shapes[0]
-        if not sums:
-            channels = sum(shape[0] for shape in shapes)
-            self.shapes[node.output] = (channels, *shapes[0][1:])
-            self._concats[(*names,)] = node.output
-            # A dense block joins all before it: what was joined last, and the rest.
-            for count in range(len(names) - 1, 1, -1):
-                if last := self._concats.get((*names[:count],)):
-                    names = (last, *names[count:])
-                    break
+        channels = shapes[0][0] if sums else sum(shape[0] for shape in shapes)
+        self.shapes[node.output] = (channels, *shapes[0][1:])
         self.sources[node.output], self.pieces[node.output] = (*names,), []
         if len(names) > 1:
             self.joins[node.output] = node.op
-
-    def _folded(self, node: Node) -> NDArray[Any]:
-        """What is computed of arrays alone: copies, and the sizes that a Reshape is given."""
-        given = [self.arrays[name] for name in node.inputs if name]
-        if node.op in ("Identity", "Cast"):
-            return given[0]
-        flat = [each.ravel() for each in given]
-        if all(each.dtype == np.int64 and each.size <= _MOST_SIZES for each in given):
-            if node.op == "Gather" and (abs(flat[1]) < len(flat[0])).all():
-                return np.asarray(flat[0][flat[1]])
-            if node.op == "Concat":
-                return np.concatenate(flat)
-            if node.op in ("Unsqueeze", "Squeeze"):
-                return flat[0]
-        raise Refused("is computed of arrays of the file alone")
 
     def array(self, node: Node, place: int, default: float | None = None) -> NDArray[Any]:
         """The input at this place, which must be an array of the file, not computed."""
@@ -161,40 +132,16 @@ class Layers:
             raise Refused(f"its array of the shape {values.shape} is not one number per channel")
         return np.array(np.broadcast_to(padded.ravel(), shape[:1]), np.float32)
 
-    def padding(
-        self, node: Node, x: str, window: Window, more: Sequence[int], upwards: bool | None = None
-    ) -> tuple[Any, bool]:
-        """``same`` or [height, width], and whether a pooling rounds up; ``more``: zeros before.
-
-        Where windows begin, and how many there are, is all that matters of a padding, which may
-        therefore be written in another way.
-        """
+    def padding(self, node: Node, x: str) -> Any:
+        """``same``, or [height, width]."""
+        auto, pads = node.attributes["auto_pad"], node.attributes["pads"] or [0] * 4
         if len(self.shapes[x]) != 3:
             raise Refused("is not for pictures")
-        picture, auto = self.shapes[x][1:], node.attributes["auto_pad"]
-        ways: list[tuple[Any, bool]] = [("same", False)]
-
-        def fitted(padding: Any, up: bool) -> Window:
-            size = picture[0], picture[1]
-            return fit_window(size, window.kernel, window.stride, padding, window.dilation, up)
-
-        pads = node.attributes["pads"] or [0] * 4
-        if auto in (b"SAME_UPPER", b"SAME_LOWER"):
-            pads = [*fitted("same", False).padding[::2], *fitted("same", False).padding[1::2]]
-            pads = pads if auto == b"SAME_UPPER" else pads[2:] + pads[:2]
-        if len(pads) != 4 or min(pads) < 0:
-            raise Refused(f"has the padding {pads}")
-        top, left, bottom, right = (a + b for a, b in zip(pads, more, strict=True))
-        if upwards:
-            ways = [([top, left], True)] if (top, left) == (bottom, right) else []
-        else:
-            ways = [([top, left], False), ("same", False), ([top, left], True)]
-        wanted = replace(window, padding=(top, bottom, left, right)).output(*picture)
-        for padding, up in ways[: 2 if upwards is None else 3]:
-            found = fitted(padding, up)
-            if upwards or (found.padding[::2] == (top, left) and found.output(*picture) == wanted):
-                return padding, up
-        raise Refused(f"pads unevenly: {top} and {bottom} rows, {left} and {right} columns")
+        if auto == b"SAME_UPPER":
+            return "same"
+        if auto == b"SAME_LOWER" or len(pads) != 4 or min(pads) < 0 or pads[:2] != pads[2:]:
+            raise Refused(f"has the padding {pads}, not as wide at both ends")
+        return pads[:2]
 
     # Operators: the tensor before them, and what layers lead on from there.
 
@@ -204,12 +151,9 @@ class Layers:
         groups, size = node.attributes["group"], node.attributes["kernel_shape"]
         if w.ndim != 4 or groups < 1 or (size or [*shape]) != [*shape]:
             raise Refused("its filters are not for pictures")
-        window = Window(
-            (shape[0], shape[1]), _pair(node, "strides"), (0,) * 4, _pair(node, "dilations")
-        )
-        padding, _ = self.padding(node, x, window, self._padded.get(x, [0] * 4))
-        options = {"filters": w.shape[0], "kernel_size": window.kernel, "stride": window.stride}
-        options |= {"padding": padding, "dilation": window.dilation, "groups": groups}
+        options = {"filters": w.shape[0], "kernel_size": [*shape], "groups": groups}
+        options |= {"stride": _pair(node, "strides"), "dilation": _pair(node, "dilations")}
+        options["padding"] = self.padding(node, x)
         return x, [self._weighted(node, "conv2d", options, w, 1.0)]
 
     def gemm(self, node: Node, x: str) -> Made:
@@ -240,18 +184,16 @@ class Layers:
         return x, [Piece("batch_norm", options, (weight, bias), (mean, variance), _path(node))]
 
     def pool(self, node: Node, x: str) -> Made:
-        window = Window(_pair(node, "kernel_shape"), _pair(node, "strides"))
         if {*(node.attributes.get("dilations") or ())} > {1}:
             raise Refused("is dilated, which poolings here are not")
-        pads = node.attributes["pads"] or [0] * 4
-        padding, up = self.padding(node, x, window, [0] * 4, bool(node.attributes.get("ceil_mode")))
-        options = {"pool_size": window.kernel, "stride": window.stride, "ceil_mode": up}
-        if node.op == "MaxPool" or not (node.attributes["count_include_pad"] and any(pads)):
-            kind = "max_pool2d" if node.op == "MaxPool" else "avg_pool2d"
-            return x, [Piece(kind, {**options, "padding": padding})]
-        if up or padding != pads[2:]:
-            raise Refused("counts an uneven padding in its means (count_include_pad)")
-        return x, [Piece("pad2d", {"padding": padding}), Piece("avg_pool2d", options)]
+        padding, kind = self.padding(node, x), "max_pool2d"
+        if node.op == "AveragePool":
+            kind = "avg_pool2d"
+            if node.attributes["count_include_pad"] and padding != [0, 0]:
+                raise Refused("counts its padding in its means (count_include_pad)")
+        options = {"pool_size": _pair(node, "kernel_shape"), "stride": _pair(node, "strides")}
+        ceil = bool(node.attributes.get("ceil_mode"))
+        return x, [Piece(kind, {**options, "padding": padding, "ceil_mode": ceil})]
 
     def whole_mean(self, node: Node, x: str) -> Made:
         shape = self.shapes[x]
@@ -306,56 +248,24 @@ class Layers:
         return x, [Piece("dropout", {"rate": float(str(rate))})]
 
     def same(self, node: Node, x: str) -> Made:
-        # Pixels may be normalised in float64.
-        if node.attributes.get("to", 1) not in ((1, 11) if x in self._raw else (1,)):
+        if node.attributes.get("to", 1) != 1:
             raise Refused("converts to another type than float32")
-        if x in self._raw:
-            self._raw.add(node.output)
         return x, []
 
-    def pad(self, node: Node, x: str) -> Made:
-        given = node.attributes.get("pads")
-        pads = given or self.array(node, 1).ravel().tolist()
-        value = node.attributes.get("value", 0.0) if given else self.array(node, 2, 0.0).ravel()[0]
-        axes = self.axes(node, 3) if len(node.inputs) > 3 else [0, 1, 2, 3]
-        around = dict.fromkeys([(side, axis) for side in (0, 1) for axis in range(4)], 0)
-        around |= dict(zip([(side, axis) for side in (0, 1) for axis in axes], pads, strict=False))
-        top, left, bottom, right = sides = [around.pop((s, a)) for s in (0, 1) for a in (2, 3)]
-        odd = len(self.shapes[x]) != 3 or len(pads) != 2 * len(axes) or min(sides) < 0
-        if odd or any(around.values()) or node.attributes["mode"] != b"constant":
-            raise Refused("pads more than height and width, or not with one value")
-        if not value and self.readers[node.output] == 1 and (node.output, "Conv") in self.read_by:
-            self._padded[node.output] = sides
-            return x, []
-        if (top, left) != (bottom, right):
-            raise Refused("pads unevenly")
-        options = {"padding": [top, left], "value": float(value)}
-        return x, [Piece("pad2d", options)] if top or left else []
-
     def arithmetic(self, node: Node, x: str) -> Made:
-        """Add, Sub, Mul, Div with an array: a scaling of the input, a bias, or a factor."""
+        """Add, Mul, Div with an array: a bias or a factor."""
         values = self.array(node, 1 if node.inputs[0] == x else 0)
-        if node.op in ("Sub", "Div"):
-            with np.errstate(divide="ignore"):
-                values = -values if node.op == "Sub" else 1 / values.astype(np.float64)
-        adds, shape, before = node.op in ("Add", "Sub"), self.shapes[x], self.pieces.get(x, [])
-        if x in self._raw and self.readers[x] == 1:
-            each = self.per_channel(values, shape).astype(np.float64)
-            self._raw.add(node.output)
-            self.scale, self.shift = (
-                self.scale * (1 if adds else each),
-                self.shift * (1 if adds else each),
-            )
-            self.shift = self.shift + each * adds
-            return x, []
+        shape, before = self.shapes[x], self.pieces.get(x, [])
         last = before[-1] if before else Piece("", {})
-        if adds and last.options.get("use_bias") is False and self.readers[x] == 1:
+        if node.op == "Add" and last.options.get("use_bias") is False and self.readers[x] == 1:
             arrays = (*last.parameters, self.per_channel(values, shape))
             changed = Piece(last.kind, {**last.options, "use_bias": True}, arrays, path=last.path)
             return self.sources[x][0], [*before[:-1], changed]
-        if adds or values.size != 1 or values.ndim > len(shape) + 1:
-            raise Refused("computes with an array, as no layer does here")
-        return x, [Piece("scale", {"factor": float(str(np.float32(values.ravel()[0])))})]
+        single = node.op != "Add" and values.size == 1 and values.ndim <= len(shape) + 1
+        if not single or (node.op == "Div" and not values.all()):
+            raise Refused("computes with an array or divides by 0, as no layer does here")
+        factor = float(values.ravel()[0]) ** (-1 if node.op == "Div" else 1)
+        return x, [Piece("scale", {"factor": float(str(np.float32(factor)))})]
 
 
 def _pair(node: Node, key: str) -> Pair:
@@ -379,7 +289,7 @@ Made = tuple[str, list[Piece]]
 HANDLERS: dict[str, Callable[[Layers, Node, str], Made]] = {
     **dict.fromkeys(_ACTIVATIONS, Layers.activation),
     **dict.fromkeys(_FLATTENING, Layers.flatten),
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div"), Layers.arithmetic),
+    **dict.fromkeys(("Add", "Mul", "Div"), Layers.arithmetic),
     **dict.fromkeys(("MaxPool", "AveragePool"), Layers.pool),
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean"), Layers.whole_mean),
     **dict.fromkeys(("Gemm", "MatMul"), Layers.gemm),
@@ -390,5 +300,4 @@ HANDLERS: dict[str, Callable[[Layers, Node, str], Made]] = {
     "Dropout": Layers.dropout,
     "Gelu": Layers.gelu,
     "PRelu": Layers.prelu,
-    "Pad": Layers.pad,
 }

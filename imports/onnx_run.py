@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.tuning import Tuning
-from ..common.errors import CheckpointError, ConfigError, DatasetError, ShapeError, UsageError
+from ..common.errors import CheckpointError, ConfigError, ShapeError, UsageError
 from ..common.files import atomic_write, make_folder
+from ..common.printable import paragraph
 from ..common.records import dataclass
 from ..common.targets import MEASURES
-from ..common.text import cut, listed
+from ..common.text import cut, listed, shape_text
 from ..configs import effective_yaml, load_mapping
 from ..configs.validate import safe_name
-from ..datasets import describe
 from ..graph.graph import Shape
-from ..training.assemble import build_network, describe_data, preprocessing
+from ..training.assemble import build_network, describe_data
+from ..training.normalization import preprocessing
 from ..training.preprocessing import Preprocessing
 from ..training.records.formats.provenance import BegunFrom, Provenance
 from ..training.records.formats.run_log import RunLog
@@ -31,13 +33,73 @@ from ..training.records.runs import create_run
 from .blocks import flat, stacked, written
 from .onnx_file import Node, OnnxFile, read_onnx
 from .onnx_layers import HANDLERS, Layers, Refused
-from .patterns import needed
-from .report import Imported
 
 _LISTED, _LARGEST = 30, 1 << 20
-_KNOWN = {*HANDLERS, "Concat", "Shape", "Gather", "Unsqueeze"}
-_LOSSES = {"class": "cross_entropy", "yes_no": "binary_cross_entropy"}
-_LOSSES |= {"numbers": "mse"}
+_SHOWN, _WIDEST = 8, 60
+_KNOWN = {*HANDLERS, "Concat"}
+
+
+@dataclass(frozen=True)
+class Imported:
+    """The folder of a run, ``written``; or, for ``reasons``, a file with the weights alone.
+
+    ``arrays`` and ``numbers`` count what it holds, ``normalize`` is what is done to pixels.
+    """
+
+    source: Path
+    written: Path
+    arrays: int
+    numbers: int
+    layers: int = 0
+    input_shape: Shape = ()
+    classes: tuple[str, ...] = ()
+    normalize: Preprocessing | None = None
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def run(self) -> Path | None:
+        """The folder of the run; None if the weights alone were written."""
+        return None if self.reasons else self.written
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys that scripts rely on."""
+        return {
+            "source": str(self.source),
+            "run": str(self.written) if self.run else None,
+            "weights": None if self.run else str(self.written),
+            "arrays": self.arrays,
+            "numbers": self.numbers,
+            "layers": self.layers,
+            "input_shape": list(self.input_shape),
+            "classes": list(self.classes),
+            "preprocessing": None if self.normalize is None else vars(self.normalize),
+            "not_expressed": list(self.reasons),
+        }
+
+    def as_text(self) -> str:
+        """What was written, what it takes, and what to do with it."""
+        size = f"{self.arrays} arrays, {self.numbers:,} numbers"
+        if self.normalize is None:
+            lines = [
+                f"{self.source}: no layers compute it:",
+                *(f"  {reason}" for reason in self.reasons),
+                f"{self.written}: the weights alone, {size}, by their names in the file",
+                f"to begin a training with them: --init-from {self.written}",
+            ]
+            return paragraph(lines)
+        unit = 255.0 if len(self.input_shape) == 3 and self.input_shape[1:] != (1, 1) else 1.0
+        mean, std = (
+            listed([f"{each:.4g}" for each in numbers], _SHOWN)
+            for numbers in self.normalize.mean_and_std(unit)
+        )
+        names = listed([cut(name, _WIDEST) for name in self.classes], _SHOWN)
+        lines = [
+            f"{self.written}: {self.layers} layers, {size}, from {self.source}",
+            f"input    {shape_text(self.input_shape)}, normalised with mean {mean}, std {std}; if "
+            "it was trained with others: --mean, --std",
+            f"outputs  {len(self.classes)}: {names}",
+        ]
+        return paragraph(lines)
 
 
 @dataclass(frozen=True)
@@ -91,27 +153,26 @@ def _as_run(
     if len(file.inputs) != 1 or len(file.outputs) != 1:
         raise Refused("the whole: has not one input and one output")
     (given,), (output,) = file.inputs, file.outputs
-    nodes = needed(file.nodes, output)
+    nodes = _needed(file.nodes, output)
     _check_known(nodes)
     shape = _shape(file, wishes.size)
-    layers = Layers(nodes, file.arrays, given, shape)
+    layers = Layers(nodes, file.arrays, given.name, given.shape[0], shape)
     if output not in layers.shapes:
         raise Refused("the whole: its output does not depend on its input")
     stack, ends = stacked(layers, given.name, output), layers.shapes[output]
     pieces, table = [*flat(stack)], written(stack)
     if len(ends) == 3:
         table.append("flatten")
-    mean, std = _normalize(layers, given.bytes, wishes)
-    kind = "yes_no" if pieces[-1:] and pieces[-1].kind == "sigmoid" else "class"
-    kind = "numbers" if kind == "class" and ends[0] == 1 else kind
+    if ends[0] == 1 or (pieces and pieces[-1].kind == "sigmoid"):
+        raise Refused("the whole: gives a number, or answers of yes or no, but no classes")
     config = {
         "name": name,
         "data": {
-            "dataset": _dataset(file, shape, kind, ends[0], wishes.classes),
-            "normalize": {"mean": mean, "std": std},
+            "dataset": _dataset(file, shape, ends[0], wishes.classes),
+            "normalize": _normalize(shape, given.bytes, wishes),
         },
         "layers": table,
-        "loss": _LOSSES[kind],
+        "loss": "cross_entropy",
         "optimizer": {"type": "sgd", "lr": 0.01, "momentum": 0.9},
         "train": {"epochs": 10},
     }
@@ -192,6 +253,26 @@ def _check_known(nodes: Sequence[Node]) -> None:
         raise Refused(*lines[:_LISTED], *more)
 
 
+def _needed(nodes: Sequence[Node], output: str) -> list[Node]:
+    """The nodes that the output depends on, in their order; x * sigmoid(x) is one, a Silu."""
+    readers = Counter(name for node in nodes for name in node.inputs)
+    gates = {
+        node.output: node.inputs[0]
+        for node in nodes
+        if node.op == "Sigmoid" and readers[node.output] == 1
+    }
+    wanted, found = {output}, []
+    for node in reversed(nodes):
+        if node.output not in wanted:
+            continue
+        for gate, x in zip(node.inputs, node.inputs[::-1], strict=True):
+            if node.op == "Mul" and x == gates.get(gate):
+                node = replace(node, op="Silu", inputs=(x,))
+        wanted.update(node.inputs)
+        found.append(node)
+    return found[::-1]
+
+
 def _shape(file: OnnxFile, size: tuple[int, int] | None) -> Shape:
     """That of a sample, as far as the file says it, else the user."""
     given = file.inputs[0].shape
@@ -212,47 +293,33 @@ def _shape(file: OnnxFile, size: tuple[int, int] | None) -> Shape:
 
 
 def _dataset(
-    file: OnnxFile, shape: Shape, kind: str, outputs: int, named: Sequence[str] | None
+    file: OnnxFile, shape: Shape, outputs: int, named: Sequence[str] | None
 ) -> dict[str, Any]:
     """The data set of the config: pictures in folders, or arrays that a program gives."""
     if named and len(named) != outputs:
         raise UsageError(f"--classes: {len(named)} names, but the network has {outputs} outputs")
     names = [*(named or file.classes)]
     names = names if len(names) == outputs else []
-    with suppress(DatasetError):
-        known = describe(file.data)
-        if (known.shape, known.classes, known.kind) == (shape, (*names,), kind):
-            return {file.data: {}}
-    if kind == "class" and shape[0] in (1, 3) and len(shape) == 3:
+    if shape[0] in (1, 3) and len(shape) == 3:
         mode = "rgb" if shape[0] == 3 else "grey"
         folders = {"train": "train", "test": "test", "size": [*shape[1:]], "mode": mode}
         return {"image_folder": {**folders, "classes": names or outputs}}
     names = names or [*map(str, range(outputs))]
     like = {"shape": [*shape, 1, 1][:3], "floats": len(shape) == 1}
-    return {"arrays": {**like, "kind": kind, "classes": names}}
+    return {"arrays": {**like, "kind": "class", "classes": names}}
 
 
-def _normalize(layers: Layers, of_bytes: bool, wishes: Wishes) -> tuple[list[float], list[float]]:
-    """Mean and deviation of the config, of what the user and the first nodes say."""
-    shape = next(iter(layers.shapes.values()))
-    own = 1.0 if len(shape) == 1 else 255.0
-    given = []
-    for option, wanted, plain in (("--mean", wishes.mean, 0.0), ("--std", wishes.std, 1.0)):
-        numbers = [plain] if wanted is None else [*wanted]
-        if not np.isfinite(numbers).all() or (option == "--std" and min(numbers) <= 0):
-            raise UsageError(f"{option}: expected finite numbers, and deviations above 0")
-        if len(numbers) not in (1, shape[0]):
-            raise UsageError(f"{option}: {len(numbers)} numbers for {shape[0]} channels")
-        given.append(numbers * (shape[0] // len(numbers)))
+def _normalize(shape: Shape, of_bytes: bool, wishes: Wishes) -> dict[str, list[float]]:
+    """Mean and deviation of the config."""
+    said = wishes.mean is not None or wishes.std is not None
+    found = {}
     # A network of bytes that nobody says more of takes them as they are.
-    unit = 1.0 if of_bytes and wishes.mean is None and wishes.std is None else own
-    scale, shift = layers.scale, layers.shift
-    if unit == own and (scale == 1).all() and not shift.any():
-        return given[0], given[1]
-    first = Preprocessing.standardize(given[0], given[1], unit)
-    scaled, moved = np.multiply(first.scale, scale), np.multiply(first.shift, scale) + shift
-    if not (np.isfinite([scaled, moved]).all() and (scaled > 0).all()):
-        raise Refused("the first nodes: turn light into dark, or divide by 0")
-    mean, std = Preprocessing((*scaled.tolist(),), (*moved.tolist(),)).mean_and_std(own)
-    # Not -0, which is shown.
-    return [each + 0.0 for each in mean], [*std]
+    plain = 1.0 if len(shape) == 1 or said or not of_bytes else 1 / 255
+    for key, wanted, usual in (("mean", wishes.mean, 0.0), ("std", wishes.std, plain)):
+        numbers = [usual] if wanted is None else [*wanted]
+        if not np.isfinite(numbers).all() or (key == "std" and min(numbers) <= 0):
+            raise UsageError(f"--{key}: expected finite numbers, and deviations above 0")
+        if len(numbers) not in (1, shape[0]):
+            raise UsageError(f"--{key}: {len(numbers)} numbers for {shape[0]} channels")
+        found[key] = numbers * (shape[0] // len(numbers))
+    return found

@@ -9,12 +9,7 @@ from annotated_types import Interval
 from ..common.errors import ShapeError
 from ..common.options import SMALL, Positive
 from ..graph.graph import Graph, Tensor
-from ..graph.ops import (
-    BatchNorm,
-    BatchNormBackward,
-    BatchNormInference,
-    BatchNormInferenceBackward,
-)
+from ..graph.ops import BatchNorm, BatchNormBackward, BatchNormInference, BatchNormInferenceBackward
 from .initializers import ONES, ZEROS, Initializer
 from .layer import Layer, Statistic
 

@@ -26,8 +26,7 @@ class ScaledSubsampling(Layer):
     pool_size: WindowSize = 2
     stride: PoolStride = None
     pooling: Annotated[
-        Literal["sum", "average"],
-        "What the coefficient multiplies: sum or average of the window.",
+        Literal["sum", "average"], "What the coefficient multiplies: sum or average of the window."
     ] = "sum"
     kernel_initializer: Annotated[Initializer, "Initial values of the coefficients."] = ONES
     bias_initializer: BiasInitializer = ZEROS

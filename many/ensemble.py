@@ -86,11 +86,7 @@ class EnsembleEvaluation(Evaluation):
         del own["checkpoint"]
         own["loss"] = None if np.isnan(self.loss) else self.loss
         members = [
-            {
-                "checkpoint": str(member.checkpoint),
-                "weight": weight,
-                **member.right_json(),
-            }
+            {"checkpoint": str(member.checkpoint), "weight": weight, **member.right_json()}
             for member, weight in zip(self.members, self.weights, strict=True)
         ]
         ensemble = {

@@ -1,8 +1,11 @@
-"""Groups: run folders that belong together, in one folder with a record."""
+"""Groups: run folders that belong together, in one folder with a record; who trains which."""
 
 from __future__ import annotations
 
+import fcntl
 import re
+import tempfile
+import threading
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
@@ -10,9 +13,8 @@ from ..common.errors import CheckpointError, LockedError
 from ..common.files import make_folder, remove_temporaries, sync_folder
 from ..common.locks import NO_LOCKS, Lock, lock
 from ..common.text import suggested
-from ..training.records.group import Group, is_group, write_group
+from ..training.records.group import Group, is_group, unwritable, write_group
 from ..training.records.runs import GROUP, LOCK, is_bare, list_runs, numbered
-from ..training.records.starting import unwritable
 
 
 def group_at(reference: str | Path, runs_dir: Path) -> Path | None:
@@ -108,3 +110,43 @@ def runs_of(group: Path) -> list[Path]:
 
 def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+class Claims:
+    """Numbers that processes forked from this one take, each by one of them.
+
+    A process that ends, in whatever way, gives back what it took. (Record locks of POSIX, on a
+    file without a name that all of them have inherited.)
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
+
+    def __enter__(self) -> Claims:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def take(self, number: int) -> bool:
+        """Whether the number is this process's from now on, or was already; from 0."""
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+
+class Taken:
+    """Numbers that threads of this process take, each once."""
+
+    def __init__(self) -> None:
+        self._numbers: set[int] = set()
+        self._lock = threading.Lock()
+
+    def take(self, number: int) -> bool:
+        """Whether nobody has taken the number before; from 0."""
+        with self._lock:
+            free = number not in self._numbers
+            self._numbers.add(number)
+            return free

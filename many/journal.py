@@ -146,18 +146,9 @@ class Journal:
 
     def end(self, trial: Trial) -> None:
         """Note how a trial ended; only inside ``alone``."""
-        self._append(
-            {
-                "event": "end",
-                "trial": trial.number,
-                "state": trial.state,
-                "values": trial.values,
-                "reports": trial.reports,
-                "seconds": trial.seconds,
-                "epochs": trial.epochs,
-                "why": trial.why[:1000],
-            }
-        )
+        names = ("state", "values", "reports", "seconds", "epochs")
+        found = {name: getattr(trial, name) for name in names}
+        self._append({"event": "end", "trial": trial.number, **found, "why": trial.why[:1000]})
 
     def claim(self, trial: Trial) -> Lock | None:
         """Take a trial; None if another process has it, which releases it when it ends."""

@@ -13,13 +13,19 @@ from ..configs import RunConfig, differences, effective_yaml, parse_config
 from ..configs.search import assignment
 from ..training.assemble import describe_data
 from ..training.listener import Summary
-from ..training.records.group import Group, Kind, Member, is_group, read_group, write_group
+from ..training.records.group import (
+    Group,
+    Kind,
+    Member,
+    deciding,
+    is_group,
+    read_group,
+    write_group,
+)
 from ..training.records.resume import Resume, open_member
 from ..training.records.runs import AUTO, LATEST, is_run, newest_first
-from ..training.records.starting import deciding
 from ..training.splits import settled
-from .claims import Claims, Taken
-from .group import create_group, find_group
+from .group import Claims, Taken, create_group, find_group
 from .outcome import outcome
 
 # What may be another in a group that goes on.

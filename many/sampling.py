@@ -149,8 +149,7 @@ def ends_early(
         return False
     pruner = optuna.pruners.MedianPruner(n_startup_trials=trials)
     trial = optuna.trial.create_trial(
-        state=optuna.trial.TrialState.RUNNING,
-        intermediate_values=dict(reports),
+        state=optuna.trial.TrialState.RUNNING, intermediate_values=dict(reports)
     )
     trial.datetime_start = _SOME_DAY
     return bool(pruner.prune(study(search, before), trial))

@@ -14,8 +14,7 @@ from ..training.listener import Summary
 from ..training.records.group import Member, read_group
 from ..training.records.resume import Resume
 from . import together
-from .claims import Claims, Taken
-from .group import lock_group
+from .group import Claims, Taken, lock_group
 from .outcome import outcome
 from .planned import Planned, check_planned, settings_of, train_members
 from .screen import Heard, Said, Say

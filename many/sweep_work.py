@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..backends.ahead import NVIDIA_DRIVER
 from ..backends.base import Backend
-from ..common.errors import CheckpointError, DatasetError
+from ..common.errors import DatasetError, explaining
 from ..common.files import atomic_write
 from ..common.machine import available_threads
 from ..configs import RunConfig, effective_yaml
@@ -22,15 +22,7 @@ from ..training.records.resume import Resume
 from .journal import Trial
 from .planned import Planned, settings_of
 from .screen import Heard, Said, Say
-from .sweeping import (
-    BEST,
-    Pruning,
-    Sweep,
-    best_trials,
-    check_objective,
-    open_sweep,
-    values_of,
-)
+from .sweeping import BEST, Pruning, Sweep, best_trials, check_objective, open_sweep, values_of
 from .trainings import Ends, Trainings
 
 
@@ -94,7 +86,5 @@ def _write_best(trainings: Trainings, sweep: Sweep, trial: Trial) -> None:
     own = f"name={safe_name(trainings.base.config.name + '-best')}"
     config = trainings.loaded([*values_of(trial), own]).config
     path = sweep.path / BEST
-    try:
+    with explaining(path, "cannot be written"):
         atomic_write(path, effective_yaml(config).encode())
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be written: {error.strerror}") from None

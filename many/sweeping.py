@@ -232,11 +232,7 @@ class Sweep:
         return any(limit is not None and used >= limit for used, limit in limits)
 
     def _trained(
-        self,
-        trial: Trial,
-        ended: list[Trial],
-        train: TrainTrial,
-        notice: Callable[[str], None],
+        self, trial: Trial, ended: list[Trial], train: TrainTrial, notice: Callable[[str], None]
     ) -> Trial | None:
         """The trial as it ended; None if its training was interrupted."""
         run = self.path / trial.name

@@ -21,9 +21,9 @@ from ..datasets.integer_pixels import Depth
 from ..layers.composite import walk
 from ..training import fitting
 from ..training.assemble import Load, build_network, data_folder, describe_data, load_data
-from ..training.interrupt import interruptible
 from ..training.listener import Listener, Summary
 from ..training.records.resume import Resume
+from ..training.signals import interruptible
 from ..training.trainer import check_loggers
 from .screen import Say, Screen
 from .together import Together, check_together

@@ -22,9 +22,9 @@ class Member:
 
     parameter: Parameter
     gradient: Tensor
-    lr_factor: float = 1.0
-    weight_decay: float = 0.0
-    start: int = 0
+    lr_factor: float
+    weight_decay: float
+    start: int
 
     @property
     def tensor(self) -> Tensor:

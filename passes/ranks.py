@@ -8,16 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from ..graph import ops
 from ..graph.graph import Op, Tensor
-from ..graph.ops import (
-    Accumulate,
-    AddMetrics,
-    AllGather,
-    AllReduce,
-    KeepMetrics,
-    MoveStatistics,
-    SkipParts,
-)
 from ..optimizers.rules import state_of
 from .parts import SUM
 from .section import Section
@@ -34,16 +26,16 @@ def over_ranks(train: Section, update: Section, parts: int, ranks: int) -> tuple
     sums = train.results["sums"]
     rows = Tensor(METRICS, (parts, *sums.shape), "float64", "state")
     every = replace(sums, name="all.sums", section="")
-    keep = KeepMetrics(step=train.step, sums=sums, kept=rows, parts=parts)
+    keep = ops.KeepMetrics(step=train.step, sums=sums, kept=rows, parts=parts)
     results = {**train.results, "sums": every}
     train = replace(train, results=results, before=(*train.before, keep))
     gathered: list[Op] = [
-        AllGather(rows=rows, ranks=ranks),
-        AddMetrics(kept=rows, sums=every),
-        SkipParts(step=train.step, parts=parts - parts // ranks),
+        ops.AllGather(rows=rows, ranks=ranks),
+        ops.AddMetrics(kept=rows, sums=every),
+        ops.SkipParts(step=train.step, parts=parts - parts // ranks),
     ]
-    moves = (op for op in update.body if isinstance(op, MoveStatistics))
-    gathered += (AllGather(rows=op.kept, ranks=ranks) for op in moves)
+    moves = (op for op in update.body if isinstance(op, ops.MoveStatistics))
+    gathered += (ops.AllGather(rows=op.kept, ranks=ranks) for op in moves)
     return train, replace(update, body=(*gathered, *update.body))
 
 
@@ -53,7 +45,7 @@ def added_up(update: Section, owners: Collection[Tensor], ranks: int) -> Section
     values = tuple(state_of(owner, SUM) for owner in every if owner in owners)
     if not values:
         return update
-    return replace(update, before=(AllReduce(values=values, ranks=ranks), *update.before))
+    return replace(update, before=(ops.AllReduce(values=values, ranks=ranks), *update.before))
 
 
 def in_pieces(train: Section, update: Section, buckets: int) -> tuple[Section, Section]:
@@ -62,15 +54,15 @@ def in_pieces(train: Section, update: Section, buckets: int) -> tuple[Section, S
     They are of about equal size, the first one that of the last layers, whose gradients come first.
     Nothing changes where each rank computes several parts.
     """
-    add = next((op for op in train.after if isinstance(op, Accumulate) and op.parts == 1), None)
-    whole = next((op for op in update.before if isinstance(op, AllReduce)), None)
+    add = next((op for op in train.after if isinstance(op, ops.Accumulate) and op.parts == 1), None)
+    whole = next((op for op in update.before if isinstance(op, ops.AllReduce)), None)
     if add is None or whole is None:
         return train, update
     alike = [tensor for tensor in add.sums if tensor in whole.values]
     early = [tuple(piece) for piece in pieces(alike, buckets)[:-1]]
     gone = {tensor for piece in early for tensor in piece}
     late = replace(whole, values=tuple(tensor for tensor in whole.values if tensor not in gone))
-    sooner = (AllReduce(values=piece, ranks=whole.ranks) for piece in early)
+    sooner = (ops.AllReduce(values=piece, ranks=whole.ranks) for piece in early)
     return (
         replace(train, after=(*train.after, *sooner)),
         replace(update, before=tuple(late if op is whole else op for op in update.before)),

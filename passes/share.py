@@ -43,8 +43,5 @@ def shared(section: Section, bits: Mapping[str, int]) -> Section:
         parameters=tuple(centroids.owner.tensor for _, centroids in found),
     )
     return replace(
-        section,
-        members=members,
-        before=(*section.before, total),
-        after=(*section.after, spread),
+        section, members=members, before=(*section.before, total), after=(*section.after, spread)
     )

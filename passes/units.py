@@ -92,10 +92,7 @@ def check_units(layers: Sequence[Layer], ranks: int) -> None:
 
 
 def check_members(
-    section: Section,
-    split: frozenset[Tensor],
-    pruned: Sequence[str],
-    shared: Mapping[str, int],
+    section: Section, split: frozenset[Tensor], pruned: Sequence[str], shared: Mapping[str, int]
 ) -> None:
     """Raise ConfigError for a split parameter that must be seen whole, to be trained."""
     for member in section.members:

@@ -16,16 +16,14 @@ from ..configs import RunConfig
 from ..datasets import DataFile, DatasetInfo, Downloads, ImageSet, source_of
 from ..datasets.repeated import lacking
 from ..graph.augmentations import Augmentation
-from ..training.assemble import (
-    data_files,
-    describe_data,
-    load_data,
+from ..training.assemble import data_files, describe_data, load_data
+from ..training.augmentation import augmentations
+from ..training.normalization import (
+    mean_and_deviation,
     of_trained_rows,
     preprocessing,
     preprocessing_of,
 )
-from ..training.augmentation import augmentations
-from ..training.pixel_statistics import mean_and_deviation
 from ..training.preprocessing import Preprocessing
 from ..training.splits import divide, settled
 

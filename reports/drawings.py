@@ -16,8 +16,8 @@ from ..common.files import remove_abandoned
 from ..common.surroundings import program
 from ..many.group import runs_of
 from ..many.outcome import outcome
+from ..training.records.formats.record import file_marks
 from ..training.records.formats.run_log import CSV
-from ..training.records.formats.settled import file_marks
 from .plots import CURVES, draw_curves
 
 _PROGRAM = program(__name__, "main")

@@ -22,15 +22,16 @@ from ..configs import RunConfig
 from ..datasets import DatasetInfo, ImageSet
 from ..graph.graph import Graph, Op, Origin, Tensor
 from ..graph.ops import Average, ParameterUpdate
-from ..training.assemble import build_network, check_declared, describe_data, preprocessing
+from ..training.assemble import build_network, check_declared, describe_data
 from ..training.network import Network
 from ..training.network_size import blamed, check_memory
+from ..training.normalization import preprocessing
 from ..training.plan import make_plan
+from ..training.sections import Stretch
 from ..training.session import Session
 from ..training.setup import Setup
 from ..training.share import ALONE, RankShare, shared_out
 from ..training.splits import foreseen
-from ..training.stretches import Stretch
 from .fusion import replacements, same_op
 
 _FEWEST, _MOST = 3, 200

@@ -19,9 +19,10 @@ from ..graph.graph import Graph, Op, Shape, Tensor
 from ..graph.ops import AllGather, AllReduce, Exchange, Reshape
 from ..graph.rewrites import LIBRARY_REWRITES, rewritten
 from ..layers.layer import Layer
-from ..training.assemble import build_network, check_declared, describe_data, preprocessing
+from ..training.assemble import build_network, check_declared, describe_data
 from ..training.augmentation import views_of
 from ..training.network import Network
+from ..training.normalization import preprocessing
 from ..training.sections import Sections, expected_sections, samples_needed
 from ..training.share import RankShare, shared_out
 

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..common.errors import ConfigError, DatasetError, ShapeError
 from ..common.targets import MEASURES, METRICS, Kind, named
-from ..common.text import samples_of
 from ..configs import RunConfig
 from ..configs.places import layer_place
 from ..configs.schema.layers import NESTED
@@ -49,8 +47,7 @@ from ..optimizers.muon import Muon, rest_table
 from ..optimizers.pruning import Cut, cuts, settings_of
 from ..optimizers.rules import Rule
 from .network import Network
-from .pixel_statistics import mean_and_deviation
-from .preprocessing import Preprocessing
+from .normalization import preprocessing
 from .rate_tables import RateTable, rate_tables
 
 # The largest input of a data set that needs no normalization.
@@ -287,77 +284,6 @@ def shared_bits(config: RunConfig, network: Network) -> dict[Tensor, int]:
             "remove it, or share"
         )
     return settings_of("share.bits", config.share.bits, network.parameters())
-
-
-def preprocessing(
-    config: RunConfig,
-    info: DatasetInfo,
-    measured: tuple[Sequence[float], Sequence[float]] | None = None,
-) -> Preprocessing:
-    """x = (pixel / 255 - mean) / std for each channel; a single number applies to all channels.
-
-    If the data set's bytes stand for other values than pixel / 255, or its samples are float32,
-    these values are used instead.
-
-    ``normalize: measured`` uses the mean and deviation ``measured``; a constant channel has
-    deviation 0 and is divided by 1. Without them, for callers that need only shapes, x is
-    pixel / 255. Raises ConfigError if the length of a list is not the number of channels.
-    """
-    channels = info.shape[0]
-    normalize = config.data.normalize
-    if normalize.measured and measured is not None:
-        mean, std = measured
-        unit = 1.0 if info.floats else 255.0
-        return Preprocessing.standardize(mean, [each or 1.0 for each in std], unit)
-    spread = {}
-    for key, values in (("mean", normalize.mean), ("std", normalize.std)):
-        if len(values) not in (1, channels):
-            raise ConfigError(
-                f"data.normalize.{key}: has {len(values)} numbers, but the "
-                f"{samples_of(info.shape)} of '{info.name}' have {channels} "
-                f"channel{'s' if channels > 1 else ''}; "
-                f"give one number{f', or {channels}' if channels > 1 else ''}"
-            )
-        spread[key] = values * channels if len(values) == 1 else values
-    plain = Preprocessing.standardize(spread["mean"], spread["std"], 1.0 if info.floats else 255.0)
-    if info.scale is None or info.shift is None:
-        return plain
-    units = zip(info.scale, info.shift, spread["mean"], spread["std"], strict=True)
-    scaled = [(scale / std, (shift - mean) / std) for scale, shift, mean, std in units]
-    return Preprocessing(*map(tuple, zip(*scaled, strict=True)))
-
-
-def of_trained_rows(data: ImageSet, train: NDArray[np.int32]) -> ImageSet:
-    """``data`` where columns of a table have the means of the samples ``train``, also in gaps.
-
-    Raises DatasetError, see ``Columns.settled``.
-    """
-    if data.columns is None:
-        return data
-    columns = data.columns.settled(data, train)
-    return replace(data, columns=columns, images=columns.filled(data.images))
-
-
-def preprocessing_of(
-    config: RunConfig, info: DatasetInfo, data: ImageSet, train: NDArray[np.int32]
-) -> Preprocessing:
-    """``preprocessing`` for ``data``, of which ``train``, (N,), are trained on.
-
-    Categories and answers, which are 0 or 1, are not standardised.
-    """
-    columns = data.columns
-    if not config.data.normalize.measured:
-        plain = preprocessing(config, info)
-        if columns is None:
-            return plain
-        each = zip(plain.scale, plain.shift, columns.offsets, strict=True)
-        return Preprocessing(plain.scale, tuple(a * offset + b for a, b, offset in each))
-    mean, std = mean_and_deviation(data.images, train)
-    if columns is not None:
-        own = columns.standardised
-        mean = tuple(value if each else 0.0 for value, each in zip(mean, own, strict=True))
-        std = tuple(value if each else 1.0 for value, each in zip(std, own, strict=True))
-    return preprocessing(config, info, (mean, std))
 
 
 def rule_of(config: RunConfig) -> Rule:

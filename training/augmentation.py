@@ -10,18 +10,9 @@ from ..common.errors import ConfigError, ShapeError
 from ..common.records import dataclass
 from ..common.text import samples_of
 from ..configs import RunConfig
+from ..graph import ops
 from ..graph.augmentations import AUGMENTATIONS, Augmentation, OwnAugmentation, augmentation_keys
 from ..graph.graph import Graph, Shape, Tensor
-from ..graph.ops import (
-    AverageViews,
-    ChangePixels,
-    GatherAugmented,
-    GatherBatch,
-    LeastSure,
-    View,
-    Views,
-    share_of,
-)
 
 if TYPE_CHECKING:
     from .preprocessing import Preprocessing
@@ -60,14 +51,14 @@ def gather(
         x = given["x"] = graph.tensor("x.gathered", y.shape)
     if moves:
         fill, chosen = mean_pixel(scaling), keys[: len(moves)]
-        graph.add(GatherAugmented(**given, augment=tuple(moves), keys=chosen, fill=fill))
+        graph.add(ops.GatherAugmented(**given, augment=tuple(moves), keys=chosen, fill=fill))
     else:
-        graph.add(GatherBatch(**given))
+        graph.add(ops.GatherBatch(**given))
     for place, each in enumerate(own, len(moves)):
         last = place == len(augment) - 1
         changed = y if last else graph.tensor(f"x.{each.kind}.{place}", y.shape)
         graph.add(
-            ChangePixels(
+            ops.ChangePixels(
                 x=x,
                 step=tensors["step"],
                 y=changed,
@@ -96,7 +87,7 @@ class TestTime:
 
     __test__ = False
 
-    views: tuple[View, ...] = (View(),)
+    views: tuple[ops.View, ...] = (ops.View(),)
     weights: tuple[float, ...] = (1.0,)
     share: float = 1.0
 
@@ -104,7 +95,7 @@ class TestTime:
         """How many pictures of a batch are seen in all views."""
         if len(self.views) == 1:
             return count
-        return share_of(count, self.share)
+        return ops.share_of(count, self.share)
 
     def check(self, shape: Shape, classes: int) -> None:
         """Raise ShapeError if samples (C, H, W) are no pictures, or too small to be shifted.
@@ -146,7 +137,7 @@ class TestTime:
             place = graph.tensor("views.place", target.shape, "int32")
             rows = graph.tensor("views.rows", (self.seen(x.shape[0]),), "int32")
             graph.add(
-                LeastSure(scores=plain, target=target, place=place, rows=rows, share=self.share)
+                ops.LeastSure(scores=plain, target=target, place=place, rows=rows, share=self.share)
             )
         views = self.spread(graph, x, rows)
         # No name of a layer has a slash.
@@ -159,7 +150,7 @@ class TestTime:
         count = x.shape[0] if rows is None else rows.size
         y = graph.tensor("views", (len(self.views) * count, *x.shape[1:]))
         with graph.at("views", "data"):
-            graph.add(Views(x=x, rows=rows, y=y, views=self.views))
+            graph.add(ops.Views(x=x, rows=rows, y=y, views=self.views))
         return y
 
     def _average(
@@ -173,7 +164,7 @@ class TestTime:
         """The average over the views: (V N, K) -> (N, K)."""
         y = graph.tensor("average", (count, *x.shape[1:]))
         with graph.at("views", "forward"):
-            graph.add(AverageViews(x=x, scores=scores, place=place, y=y, weights=self.weights))
+            graph.add(ops.AverageViews(x=x, scores=scores, place=place, y=y, weights=self.weights))
         return y
 
 
@@ -181,9 +172,9 @@ PLAIN = TestTime()
 # The views of Jordan 2024 (cifar10-airbench): shifted pictures are mirrored too.
 TEST_TIME: dict[str, TestTime] = {
     "none": PLAIN,
-    "mirror": TestTime((View(), View(True)), (0.5, 0.5)),
+    "mirror": TestTime((ops.View(), ops.View(True)), (0.5, 0.5)),
     "mirror+translate": TestTime(
-        tuple(View(flip, by, by) for by in (0, -1, 1) for flip in (False, True)),
+        tuple(ops.View(flip, by, by) for by in (0, -1, 1) for flip in (False, True)),
         (0.25, 0.25, 0.125, 0.125, 0.125, 0.125),
     ),
 }

@@ -19,9 +19,9 @@ from .inference.parts import load_part
 from .inference.trained import Trained, data_folder_of
 from .listener import Listener, Summary
 from .records.formats.store import FOLDER, best_checkpoint
+from .records.group import resume_or_start
 from .records.resume import Resume, open_resume
 from .records.runs import AUTO, LATEST, find_run, latest_run_of
-from .records.starting import resume_or_start
 from .trainer import train
 from .weights.source import anchored
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..common.records import dataclass
-from .pixel_statistics import Found
+from .normalization import Found
 from .plan import Plan
 from .records.formats.state import Best, Metrics, State
 from .weights.start import Start
@@ -137,6 +137,7 @@ class Passing(Listener):
 
 
 def _passed_on(name: str) -> Callable[..., Any]:
+    """The method of this name of the listener inside."""
     return lambda self, *given: getattr(self._heard, name)(*given)
 
 

@@ -53,9 +53,7 @@ class Loop:
         self._config = session.setup.config
         self._session = session
         self._plan = session.plan
-        self._saver = saver
-        self._log = log
-        self._listener = listener
+        self._saver, self._log, self._listener = saver, log, listener
         self._stop_requested = stop_requested
         self._watch = Watch(session)
         self._report = Reporter(session, saver, log, listener)

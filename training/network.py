@@ -43,10 +43,7 @@ class Network:
         floats: bool = False,
     ) -> None:
         self.layers = tuple(layers)
-        self.loss = loss
-        self.input_shape = input_shape
-        self.classes = classes
-        self.floats = floats
+        self.loss, self.input_shape, self.classes, self.floats = loss, input_shape, classes, floats
         self.temperature, self.featured = 1.0, False
         loss.check(layers[-1].output_shape if layers else input_shape, classes)
         loss.check_layers(tuple(self.every_layer()))

@@ -19,16 +19,9 @@ class EpochOrders:
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        seed: int,
-        labels: NDArray[np.int32] | None = None,
-        shuffle: bool = True,
+        self, plan: Plan, seed: int, labels: NDArray[np.int32] | None = None, shuffle: bool = True
     ) -> None:
-        self._labels = labels
-        self._shuffle = shuffle
-        self._plan = plan
-        self._seed = seed
+        self._labels, self._shuffle, self._plan, self._seed = labels, shuffle, plan, seed
         self._worker = ThreadPoolExecutor(1, "dnnstack-order")
         self._ahead: dict[int, Future[NDArray[np.int32]]] = {}
 

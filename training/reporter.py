@@ -28,9 +28,7 @@ class Reporter:
         self.pace = Pace(session.plan.batch_size)
         self._session = session
         self._plan = session.plan
-        self._saver = saver
-        self._log = log
-        self._listener = listener
+        self._saver, self._log, self._listener = saver, log, listener
         self._samples = samples_of(session.network.input_shape)
         self._training: Metrics | None = None
         self._training_step = 0

@@ -27,9 +27,8 @@ from .preprocessing import Prepared
 from .records.formats.checkpoint import Checkpoint
 from .records.formats.state import Metrics, Snapshot
 from .renewal import ROWS
-from .sections import Sections, saved_tensors
+from .sections import Sections, saved_tensors, stretch_at
 from .setup import Setup
-from .stretches import stretch_at
 
 _LOG = logging.getLogger("dnnstack.training")
 Section = Literal["train", "evaluate"]

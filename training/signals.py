@@ -1,13 +1,16 @@
-"""Signals that request an orderly end."""
+"""Requests to end: by signals, also before there is anything to save."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
+
+from ..common.errors import Interrupted
 
 # SIGHUP is sent when the terminal is closed; the last three by schedulers of jobs, before the time
 # ends. Windows has the first two only.
@@ -53,10 +56,6 @@ class StopSignals:
         self._raised: Exception | None = None
         self.received: signal.Signals | None = None
         self._before: dict[signal.Signals, Any] = {}
-
-    def hush(self) -> None:
-        """Print nothing from now on: another process does."""
-        self._said = ""
 
     def begun(self) -> None:
         """From now on there is something to save."""
@@ -104,3 +103,41 @@ class StopSignals:
                 # A terminal's line holds a bar, and the ^C that it echoed.
                 line = "\n" if self._said and os.isatty(2) else ""
                 os.write(2, f"{line}{self._said}".encode())
+
+
+Result = TypeVar("Result")
+
+NOTHING_SAVED = "interrupted before the first step; there was nothing to save"
+_SECONDS = 0.05
+
+
+def check(stop_requested: Callable[[], bool]) -> None:
+    """Raise Interrupted if a stop is requested."""
+    if stop_requested():
+        raise Interrupted(NOTHING_SAVED)
+
+
+def interruptible(work: Callable[[], Result], stop_requested: Callable[[], bool]) -> Result:
+    """Run ``work()`` in another thread, so that a stop need not wait for it.
+
+    For work on files, such as reading or downloading a data set, which can be abandoned at any
+    moment and repeated later. Raises what ``work`` raises, and Interrupted.
+    """
+    results: list[Result] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="data", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_SECONDS)
+        if thread.is_alive():
+            check(stop_requested)
+    if errors:
+        raise errors[0]
+    return results[0]

@@ -16,7 +16,7 @@ from ..common.targets import MEASURES
 from ..configs import RunConfig, effective_yaml
 from ..datasets import DatasetInfo, Downloads
 from ..passes.bands import check_layers
-from . import interrupt
+from . import signals
 from .alone import Company
 from .assemble import (
     Load,
@@ -26,15 +26,13 @@ from .assemble import (
     check_declared,
     describe_data,
     load_data,
-    of_trained_rows,
-    preprocessing,
-    preprocessing_of,
 )
 from .augmentation import augmentations, views_of
 from .listener import Listener, Summary
 from .loop import Loop
 from .network import Network
 from .network_size import blamed, check_memory
+from .normalization import of_trained_rows, preprocessing, preprocessing_of
 from .own_samples import Chosen, choose
 from .plan import make_plan
 from .records.disk_space import check_disk_space, checkpoint_bytes
@@ -94,7 +92,7 @@ def train(
     checkpoint, run = (resume.checkpoint, resume.run) if resume is not None else (None, None)
 
     def check() -> None:
-        interrupt.check(stop_requested)
+        signals.check(stop_requested)
 
     with contextlib.ExitStack() as stack:
         if resume is not None:
@@ -128,7 +126,7 @@ def train(
 
         config, shared_parts, info, network, start = company.do(prepared)
         read = partial(load or load_data, config, "train", data_root, downloads, known)
-        data = company.load(lambda: interrupt.interruptible(read, stop_requested))
+        data = company.load(lambda: signals.interruptible(read, stop_requested))
 
         def compiled(kind: type[Session]) -> Session:
             origin = (lineage.path, lineage.provenance) if lineage is not None else None

@@ -78,12 +78,8 @@ class CudaExecutable:
         streamed: bool = False,
         pictures: Pictures | None = None,
     ) -> None:
-        self.tuning = tuning
-        self.graphs = graphs
-        self.notices = notices
-        self._streams = streams
-        self._arithmetic = arithmetic
-        self._capture = capture
+        self.tuning, self.graphs, self.notices, self._streams = tuning, graphs, notices, streams
+        self._arithmetic, self._capture = arithmetic, capture
         self._store = Store(cuda_api(), pictures)
         self._sections: dict[str, Binder] = {}
         self._captured: dict[tuple[tuple[str, ...], int], list[Any]] = {}

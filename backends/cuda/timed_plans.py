@@ -189,9 +189,7 @@ def _add_at_once(rivals: Rivals | None, name: str, ranked: Sequence[Rank]) -> No
         rivals[name] = [*right[:MOST_AT_ONCE], *rivals.get(name, ())]
 
 
-def _made(
-    makers: Sequence[tuple[str, Callable[[], Candidates]]],
-) -> list[tuple[str, Candidates]]:
+def _made(makers: Sequence[tuple[str, Callable[[], Candidates]]]) -> list[tuple[str, Candidates]]:
     """The other ways to compute a convolution, as far as they can be had."""
     made: list[tuple[str, Candidates]] = []
     for mark, make in makers:

@@ -26,18 +26,8 @@ _PIECE = 1 << 14
 # q; the highest power first. After M. M. Shepherd and J. G. Laframboise, "Chebyshev approximation
 # of (1 + 2x) exp(x^2) erfc x in 0 <= x < infinity", Math. Comp. 36 (1981).
 _TAIL = (
-    2.06634704e-5,
-    -2.08947877e-5,
-    -1.75036213e-4,
-    -5.31675396e-5,
-    6.92746195e-4,
-    1.22527790e-3,
-    -1.56565895e-3,
-    -9.30428319e-3,
-    1.98039878e-3,
-    9.00510699e-2,
-    -2.50953108e-1,
-    1.68101996e-1,
+    *(2.06634704e-5, -2.08947877e-5, -1.75036213e-4, -5.31675396e-5, 6.92746195e-4, 1.22527790e-3),
+    *(-1.56565895e-3, -9.30428319e-3, 1.98039878e-3, 9.00510699e-2, -2.50953108e-1, 1.68101996e-1),
 )
 # Beyond this many standard deviations 1 - Phi is 0 in float32.
 _FAR = 16.0
@@ -188,9 +178,6 @@ def padding_of(memory: Memory) -> Array | None:
     blocked: tuple[tuple[str, int], ...] = (("nChw16c", 16), ("nChw8c", 8))
     (block,) = [size for name, size in blocked if Descriptor.of(shape, name) == memory.descriptor]
     return numbers.reshape(n, -1, h * w, block)[:, -1, :, c % block :]
-
-
-# ---------------------------------------------------------------- behind a product or a sum
 
 
 def eltwise(kind: str, alpha: float) -> tuple[int, float]:

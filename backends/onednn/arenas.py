@@ -10,16 +10,8 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 
+from ...graph import ops
 from ...graph.graph import SHARED, Graph, Tensor
-from ...graph.ops import (
-    Accumulate,
-    Average,
-    Conv2dBackwardFilter,
-    Mask,
-    MatMul,
-    ShareWeights,
-    SumShared,
-)
 from ...graph.ops.updates import ParameterUpdate
 from .convolution import filter_gradient_desc
 from .linear import weight_gradient_desc
@@ -38,9 +30,9 @@ def plan_arenas(
 
     Returns the memories of the gradients by section.
     """
-    ops = [op for graph in graphs.values() for op in graph.ops]
-    updates = [op for op in ops if isinstance(op, ParameterUpdate)]
-    own = _parameters_of(ops)
+    listed = [op for graph in graphs.values() for op in graph.ops]
+    updates = [op for op in listed if isinstance(op, ParameterUpdate)]
+    own = _parameters_of(listed)
     layouts: dict[Tensor, Descriptor] = {}
     for graph in graphs.values():
         for gradient, layout in planned_layouts(graph, choices, activations).items():
@@ -61,17 +53,17 @@ def plan_arenas(
     add("parameters", {parameter: parameter for parameter in trained})
     families: defaultdict[str, dict[Tensor, Tensor]] = defaultdict(dict)
     averages: defaultdict[str, dict[Tensor, Tensor]] = defaultdict(dict)
-    for op in ops:
+    for op in listed:
         if isinstance(op, ParameterUpdate):
             for name, tensors in op.families().items():
                 families[name].update(zip(tensors, op.parameters, strict=True))
-        elif isinstance(op, Average):
+        elif isinstance(op, ops.Average):
             kind = op.averages[0].name.partition("/")[0]
             averages[kind].update(zip(op.averages, op.values, strict=True))
-        elif isinstance(op, Mask):
+        elif isinstance(op, ops.Mask):
             owners_of = (own.get(value, value) for value in op.values)
             families["mask"].update(zip(op.masks, owners_of, strict=True))
-        elif isinstance(op, ShareWeights):
+        elif isinstance(op, ops.ShareWeights):
             families["shared"].update(zip(op.parameters, op.parameters, strict=True))
             families["code"].update(zip(op.codes, op.parameters, strict=True))
     for name, members in families.items():
@@ -92,24 +84,24 @@ def plan_arenas(
     return found
 
 
-def _parameters_of(ops: Sequence[object]) -> dict[Tensor, Tensor]:
+def _parameters_of(listed: Sequence[object]) -> dict[Tensor, Tensor]:
     """The parameter that each gradient, or sum of gradients, is for."""
     own: dict[Tensor, Tensor] = {}
-    for op in ops:
+    for op in listed:
         if isinstance(op, ParameterUpdate):
             own.update(zip(op.gradients, op.parameters, strict=True))
     shared = {
         code: parameter
-        for op in ops
-        if isinstance(op, ShareWeights)
+        for op in listed
+        if isinstance(op, ops.ShareWeights)
         for code, parameter in zip(op.codes, op.parameters, strict=True)
     }
-    for op in ops:
-        if isinstance(op, SumShared):
+    for op in listed:
+        if isinstance(op, ops.SumShared):
             owners = (shared.get(code, code) for code in op.codes)
             own.update(zip(op.gradients, owners, strict=True))
-    for op in ops:
-        if isinstance(op, Accumulate):
+    for op in listed:
+        if isinstance(op, ops.Accumulate):
             for gradient, *levels in zip(op.gradients, *op.slots(), strict=True):
                 # A section that only adds up, and no update to tell what for.
                 owner = own.setdefault(levels[0], levels[0])
@@ -179,9 +171,9 @@ def planned_layouts(
     planned: dict[Tensor, Descriptor] = {}
     for op, dtype in product(graph.ops, dict.fromkeys((activations, "float32"))):
         with suppress(NoFastKernel):
-            if isinstance(op, Conv2dBackwardFilter) and op.dw not in planned:
+            if isinstance(op, ops.Conv2dBackwardFilter) and op.dw not in planned:
                 desc = filter_gradient_desc(op, choices, dtype)
                 planned[op.dw] = desc.descriptor("diff_weights")
-            elif isinstance(op, MatMul) and op.c.role == "gradient" and op.c not in planned:
+            elif isinstance(op, ops.MatMul) and op.c.role == "gradient" and op.c not in planned:
                 planned[op.c] = weight_gradient_desc(op, dtype).descriptor("diff_weights")
     return planned

@@ -14,17 +14,9 @@ from ...graph.ops import Reshape
 from ..base import Array, BoundCall
 from ..registry import Registry
 from .library import library
-from .memory import Descriptor, Memory
+from .memory import Descriptor, Memory, Places
 from .norm_kept import Normalized, Unscaled
-from .places import Places
-from .primitive import (
-    NoFastKernel,
-    Primitive,
-    PrimitiveDesc,
-    Step,
-    copy,
-    reorder_desc,
-)
+from .primitive import NoFastKernel, Primitive, PrimitiveDesc, Step, copy, reorder_desc
 from .store import DataSet, Store
 
 OpT = TypeVar("OpT", bound=Op)
@@ -74,10 +66,7 @@ class Binder:
         activations: str = "float32",
         share: bool = False,
     ) -> None:
-        self.graph = graph
-        self.store = store
-        self.choices = choices
-        self.activations = activations
+        self.graph, self.store, self.choices, self.activations = graph, store, choices, activations
         self.dtype = "float32"
         self.steps: list[Step] = []
         self.prologue: list[Step] = []
@@ -117,8 +106,6 @@ class Binder:
             KERNELS.of(op)(self, op)
         except NoFastKernel:
             KERNELS.default(op)(self, op)
-
-    # ------------------------------------------------------------ tensors
 
     def array(self, tensor: Tensor) -> Array:
         """The host array of an integer or float64 tensor; not for data sets, see ``data``."""
@@ -261,8 +248,6 @@ class Binder:
         held = (m for t, m in self.store.memories.items() if t.role in SHARED)
         return any(m.buffer.ctypes.data == address for m in chain(held, self._entered))
 
-    # ------------------------------------------------------------ memory that is no tensor's
-
     def scratch(self, descriptor: Descriptor, buffer: Array | None = None) -> Memory:
         """Memory, new unless given, that every run writes before it reads it."""
         memory = Memory(descriptor, buffer)
@@ -315,8 +300,6 @@ class Binder:
         if entering:
             yield from (memory.bytes for memory in self._entered)
         yield from self._scratch
-
-    # ------------------------------------------------------------ calls
 
     def primitive(
         self,

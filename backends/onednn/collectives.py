@@ -7,18 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from ...graph.ops import (
-    AddMetrics,
-    AllGather,
-    AllReduce,
-    Exchange,
-    ExchangeUnits,
-    ExchangeUnitsBackward,
-    GatherRows,
-    GatherRowsBackward,
-    JoinNorms,
-    KeepMetrics,
-)
+from ...graph import ops
 from ..base import Array, BoundCall
 from ..collectives import added_in_pairs, joined
 from .arenas import by_stretch
@@ -27,14 +16,18 @@ from .primitive import Step
 
 
 def _together(
-    b: Binder, op: AllReduce | AllGather, values: Array, does: Callable[[Array], None], name: str
+    b: Binder,
+    op: ops.AllReduce | ops.AllGather,
+    values: Array,
+    does: Callable[[Array], None],
+    name: str,
 ) -> None:
     shown = {"values": f"{values.size} {values.dtype}", "ranks": str(op.ranks)}
     b.steps.append(Step(partial(does, values), (), BoundCall(op, "MPI", name, "", shown)))
 
 
-@binds(AllReduce)
-def all_reduce(b: Binder, op: AllReduce) -> None:
+@binds(ops.AllReduce)
+def all_reduce(b: Binder, op: ops.AllReduce) -> None:
     """One sum for each stretch of an arena: a single one unless some lie apart."""
     if op.ranks == 1:
         for tensor in op.values:
@@ -45,8 +38,8 @@ def all_reduce(b: Binder, op: AllReduce) -> None:
         _together(b, op, values.array(), ranks.sum, ranks.calls["sum"])
 
 
-@binds(AllGather)
-def all_gather(b: Binder, op: AllGather) -> None:
+@binds(ops.AllGather)
+def all_gather(b: Binder, op: ops.AllGather) -> None:
     held = op.rows
     rows = b.home(held).array(held.shape) if held.dtype == "float32" else b.array(held)
     if op.ranks > 1:
@@ -54,8 +47,8 @@ def all_gather(b: Binder, op: AllGather) -> None:
         _together(b, op, rows, ranks.gather, ranks.calls["gather"])
 
 
-@binds(KeepMetrics)
-def keep_metrics(b: Binder, op: KeepMetrics) -> None:
+@binds(ops.KeepMetrics)
+def keep_metrics(b: Binder, op: ops.KeepMetrics) -> None:
     step, sums, kept = (b.array(tensor) for tensor in (op.step, op.sums, op.kept))
 
     def run() -> None:
@@ -65,8 +58,8 @@ def keep_metrics(b: Binder, op: KeepMetrics) -> None:
     b.host(op, run, "copyto")
 
 
-@binds(AddMetrics)
-def add_metrics(b: Binder, op: AddMetrics) -> None:
+@binds(ops.AddMetrics)
+def add_metrics(b: Binder, op: ops.AddMetrics) -> None:
     kept, sums = b.array(op.kept), b.array(op.sums)
 
     def run() -> None:
@@ -76,13 +69,13 @@ def add_metrics(b: Binder, op: AddMetrics) -> None:
     b.host(op, run, "add")
 
 
-def ends(b: Binder, op: Exchange) -> tuple[Array, Array]:
+def ends(b: Binder, op: ops.Exchange) -> tuple[Array, Array]:
     """The arrays of both tensors, row-major."""
     (x,), (y,) = op.reads(), op.writes()
     return b.plain(x).array(x.shape), b.output(y).array(y.shape)
 
 
-def _ends(b: Binder, op: Exchange) -> tuple[Array, Array, bool]:
+def _ends(b: Binder, op: ops.Exchange) -> tuple[Array, Array, bool]:
     """The arrays of both tensors, and whether ranks exchange anything: else y is bound here."""
     source, target = ends(b, op)
     if op.ranks == 1:
@@ -92,15 +85,15 @@ def _ends(b: Binder, op: Exchange) -> tuple[Array, Array, bool]:
     return source, target, op.ranks > 1 and not op.silent
 
 
-def sent(b: Binder, op: Exchange, run: Callable[[], None], values: int, does: str) -> None:
+def sent(b: Binder, op: ops.Exchange, run: Callable[[], None], values: int, does: str) -> None:
     """Append what ranks do together, with the copies around it."""
     shown = {"values": f"{values} float32", "ranks": str(op.ranks)}
     name = joined(op.ranks).calls[does]
     b.steps.append(Step(run, (), BoundCall(op, "MPI", name, "", shown)))
 
 
-@binds(GatherRows)
-def gather_rows(b: Binder, op: GatherRows) -> None:
+@binds(ops.GatherRows)
+def gather_rows(b: Binder, op: ops.GatherRows) -> None:
     x, y, together = _ends(b, op)
     if not together:
         return
@@ -113,8 +106,8 @@ def gather_rows(b: Binder, op: GatherRows) -> None:
     sent(b, op, run, y.size, "gather")
 
 
-@binds(GatherRowsBackward)
-def gather_rows_backward(b: Binder, op: GatherRowsBackward) -> None:
+@binds(ops.GatherRowsBackward)
+def gather_rows_backward(b: Binder, op: ops.GatherRowsBackward) -> None:
     dy, dx, together = _ends(b, op)
     if not together:
         return
@@ -127,11 +120,11 @@ def gather_rows_backward(b: Binder, op: GatherRowsBackward) -> None:
     sent(b, op, run, dy.size, "swap")
 
 
-@binds(ExchangeUnitsBackward)
-@binds(ExchangeUnits)
-def exchange_units(b: Binder, op: ExchangeUnits | ExchangeUnitsBackward) -> None:
+@binds(ops.ExchangeUnitsBackward)
+@binds(ops.ExchangeUnits)
+def exchange_units(b: Binder, op: ops.ExchangeUnits | ops.ExchangeUnitsBackward) -> None:
     """Blocks by ranks and rows are sent or received, and by rows and ranks on the other side."""
-    forward = isinstance(op, ExchangeUnits)
+    forward = isinstance(op, ops.ExchangeUnits)
     x, y, together = _ends(b, op)
     if not together:
         return
@@ -150,8 +143,8 @@ def exchange_units(b: Binder, op: ExchangeUnits | ExchangeUnitsBackward) -> None
     sent(b, op, run, x.size, "swap")
 
 
-@binds(JoinNorms)
-def join_norms(b: Binder, op: JoinNorms) -> None:
+@binds(ops.JoinNorms)
+def join_norms(b: Binder, op: ops.JoinNorms) -> None:
     norms, norm = b.plain(op.norms).array(), b.output(op.norm).array()
     own = np.zeros(1, np.float32) if op.own is None else b.plain(op.own).array()
 

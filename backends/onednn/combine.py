@@ -1,20 +1,24 @@
-"""Sums, concatenation along channels, and their backward; blocked layouts stay as they are."""
+"""Sums, concatenation along channels, dropout, their backward; blocked layouts stay as they are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from math import prod
 from typing import Any
 
+import numpy as np
+
+from ...common import random
 from ...common.errors import DnnlError
-from ...graph.graph import Shape, Tensor
-from ...graph.ops import Add, Concat, PadChannels, Slice
+from ...graph.graph import Op, Shape, Tensor
+from ...graph.ops import Add, Concat, Dropout, DropoutBackward, PadChannels, Slice
 from .activations import activate_behind, post_ops
 from .bind import BOTH, Binder, binds
 from .constants import BINARY
-from .memory import Descriptor
+from .memory import Descriptor, Memory
 from .norm_add import add_unscaled
-from .primitive import NoFastKernel, first_fast, handles, reorder_desc, sum_arguments
+from .primitive import Attributes, NoFastKernel, first_fast, handles, reorder_desc, sum_arguments
 
 
 @binds(Add, dtypes=BOTH)
@@ -119,3 +123,39 @@ def _layouts(b: Binder, tensor: Tensor) -> list[Descriptor]:
     known = b.source(tensor).descriptor
     plain = b.layout(tensor.shape)
     return [known, plain] if len(known.shape) == len(tensor.shape) else [plain]
+
+
+@binds(Dropout, dtypes=BOTH)
+def dropout(b: Binder, op: Dropout) -> None:
+    mask = np.zeros(prod(op.x.shape), np.uint8)
+    key, threshold, parts = random.Key(*op.key), op.threshold, op.parts
+    step = b.array(op.step)
+    b.arrays[op.mask] = mask.reshape(op.x.shape)
+
+    def draw() -> None:
+        turn, part = divmod(int(step[0]), parts)
+        random.at_least(key, turn, threshold, mask, first=part * len(mask))
+
+    b.host(op, draw, "philox", {"mask": f"u8 {'x'.join(map(str, op.x.shape))}"})
+    _multiply(b, op, op.x, op.mask, op.y, op.scale)
+
+
+@binds(DropoutBackward, dtypes=BOTH)
+def dropout_backward(b: Binder, op: DropoutBackward) -> None:
+    _multiply(b, op, op.dy, op.mask, op.dx, op.scale)
+
+
+def _multiply(b: Binder, op: Op, x: Tensor, mask: Tensor, y: Tensor, scale: float) -> None:
+    """y = scale x mask in row-major order, in which the mask was drawn."""
+    layout = b.layout(x.shape)
+    chosen = Descriptor.of(x.shape, "plain", "uint8")
+    arguments = (BINARY["mul"], layout, chosen, layout, Attributes(scales=("src",)))
+    desc = first_fast("binary", [arguments], {"src": layout})
+    factor = b.constant(Descriptor.of((1,)), scale)
+    memories = {
+        "src": b.want(x, layout),
+        "src_1": Memory(chosen, b.array(mask).reshape(-1).view(np.uint8)),
+        "dst": b.output(y, layout),
+        "scale_src": factor,
+    }
+    b.primitive(op, desc, memories, {"scale": scale})

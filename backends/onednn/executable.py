@@ -16,11 +16,9 @@ from ..tuning import Tuning
 
 # Their import enters their kernels into the table.
 from . import (  # noqa: F401
-    augment,
     classic,
     collectives,
     combine,
-    dropout,
     fallback,
     linear,
     losses,
@@ -61,10 +59,7 @@ class OneDnnExecutable:
         activations: str = "float32",
         share: bool = False,
     ) -> None:
-        self.tuning = tuning
-        self.graphs = graphs
-        self.notices = notices
-        self._threads = threads
+        self.tuning, self.graphs, self.notices, self._threads = tuning, graphs, notices, threads
         self._store = Store()
         self._sections: dict[str, Binder] = {}
         # What is read again and again, such as the answers of a network, is looked up once.

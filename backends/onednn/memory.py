@@ -1,17 +1,19 @@
-"""Descriptors (shape and layout) and memories (a descriptor over a buffer)."""
+"""Descriptors (shape and layout), memories (a descriptor over a buffer), and shared places."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from ctypes import POINTER, addressof, byref, c_char, c_int, c_int64
+from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...common.native import Owned
-from ...graph.graph import Shape, Tensor
+from ...graph.graph import Graph, Shape, Tensor
 from .constants import ASK_ARRAY, ASK_NUMBER, DATA_TYPE_NAMES, DATA_TYPES, LAYOUT_TAGS, PLAIN_TAGS
 from .library import Dims, library
 
@@ -185,3 +187,51 @@ class Memory(Owned):
 def channel_shape(tensor: Tensor) -> Shape:
     """(1, C, 1, ...): how a tensor of one value per channel is spread over ``tensor``."""
     return (1, tensor.shape[1], *[1] * (len(tensor.shape) - 2))
+
+
+@dataclass
+class _Place:
+    """A buffer and the tensors that lie, or lay, in it."""
+
+    memory: Memory
+    tensors: set[Tensor] = field(default_factory=set)
+
+
+class Places:
+    """The buffers of a section's activations, given out in the order of its operations.
+
+    A tensor is needed from the operation that writes it to the last that reads it; a result to the
+    end. Best fit: of the buffers that are free the smallest that is large enough.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._last: dict[Tensor, float] = {}
+        for position, op in enumerate(graph.ops):
+            self._last.update(dict.fromkeys((*op.reads(), *op.writes()), position))
+        self._last.update(dict.fromkeys(graph.results.values(), inf))
+        self._places: list[_Place] = []
+
+    def take(
+        self, tensor: Tensor, descriptor: Descriptor, position: int
+    ) -> tuple[Memory, Iterable[Tensor]]:
+        """Memory for a tensor at the operation of this number, and whose it was before."""
+        size = max(descriptor.nbytes, 4)
+        free = [
+            place
+            for place in self._places
+            if place.memory.buffer.nbytes >= size
+            and all(self._last.get(t, inf) < position for t in place.tensors)
+        ]
+        if not free:
+            place = _Place(Memory(descriptor), {tensor})
+            self._places.append(place)
+            return place.memory, ()
+        place = min(free, key=lambda place: place.memory.buffer.nbytes)
+        before, place.tensors = place.tensors, {tensor}
+        return place.memory.view(descriptor), before - {tensor}
+
+    def join(self, tensor: Tensor, memory: Memory) -> None:
+        """Say that a tensor lies in the same bytes as ``memory``."""
+        for place in self._places:
+            if place.memory.buffer.ctypes.data == memory.buffer.ctypes.data:
+                place.tensors.add(tensor)

@@ -10,14 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...graph import ops
 from ...graph.graph import Tensor
-from ...graph.ops import (
-    BatchNorm,
-    BatchNormBackward,
-    BatchNormInference,
-    BatchNormInferenceBackward,
-    Conv2d,
-)
 from ..base import Array
 from .bind import BOTH, Binder, binds
 from .constants import BACKWARD, FORWARD_INFERENCE, FORWARD_TRAINING
@@ -29,7 +23,7 @@ from .norm_runs import norm_flags
 from .norm_sums import backward, forward
 from .primitive import NoFastKernel, PrimitiveDesc, first_fast
 
-Norm = BatchNorm | BatchNormInference | BatchNormBackward
+Norm = ops.BatchNorm | ops.BatchNormInference | ops.BatchNormBackward
 # The library's own knows ReLU alone.
 KNOWN = (None, "relu")
 # Up to so many values NumPy takes about as long, and its sums in float64 are exact. In a few runs
@@ -86,7 +80,7 @@ def _forward_desc(
 
 def _affine(b: Binder, op: Norm) -> dict[str, Memory]:
     """Scale and shift, as far as the operation has them."""
-    shift = None if isinstance(op, BatchNormBackward) else op.bias
+    shift = None if isinstance(op, ops.BatchNormBackward) else op.bias
     given = {"scale": op.weight, "shift": shift}
     return {name: b.home(tensor) for name, tensor in given.items() if tensor is not None}
 
@@ -95,14 +89,14 @@ def _details(op: Norm) -> dict[str, object]:
     return {"fused": op.activation} if op.activation else {}
 
 
-@binds(BatchNorm, dtypes=BOTH)
-def batch_norm(b: Binder, op: BatchNorm) -> None:
+@binds(ops.BatchNorm, dtypes=BOTH)
+def batch_norm(b: Binder, op: ops.BatchNorm) -> None:
     if _is_few(b, op):
         return reference(b, op, FEW_SUMS, exact=True)
     return _with_exact_sums(b, op) if b.dtype == "float32" else by_library(b, op)
 
 
-def by_library(b: Binder, op: BatchNorm) -> None:
+def by_library(b: Binder, op: ops.BatchNorm) -> None:
     """Bind the library's primitive as it is, in the type of the binder."""
     flags = _flags(op, op.bias is not None)
     desc = _forward_desc(b, op, FORWARD_TRAINING, flags)
@@ -143,7 +137,7 @@ def by_library(b: Binder, op: BatchNorm) -> None:
 
 
 def _leaving(
-    b: Binder, op: BatchNorm, variance: Array, moved: Callable[[], tuple[Array, Array]]
+    b: Binder, op: ops.BatchNorm, variance: Array, moved: Callable[[], tuple[Array, Array]]
 ) -> tuple[list[Array], Callable[[], None]]:
     """The running statistics, and a function that sets them to what ``moved`` says.
 
@@ -161,25 +155,25 @@ def _leaving(
     return running, move
 
 
-def _blocked_behind(b: Binder, op: BatchNorm) -> Descriptor | None:
+def _blocked_behind(b: Binder, op: ops.BatchNorm) -> Descriptor | None:
     """Blocks of channels if a convolution behind wants them: channels last are slower here, and
     the same copy is made before as would be made behind."""
     blocked, shape = candidate_layouts()[0], op.x.shape
-    convolutions = [r for r in b.graph.consumers(op.y) if isinstance(r, Conv2d)]
+    convolutions = [r for r in b.graph.consumers(op.y) if isinstance(r, ops.Conv2d)]
     wanted = any(wanted_layout(r, b.choices) == blocked for r in convolutions)
     whole = shape[1] % library().lanes() == 0
     return Descriptor.of(shape, blocked) if wanted and whole else None
 
 
-def _with_exact_sums(b: Binder, op: BatchNorm) -> None:
+def _with_exact_sums(b: Binder, op: ops.BatchNorm) -> None:
     flags = _flags(op, op.bias is not None, given=True)
     desc = _forward_desc(b, op, FORWARD_INFERENCE, flags, _blocked_behind(b, op))
     layout = desc.descriptor("src")
     forward(b, op, _input(b, op.x, layout), lambda: _output(b, op.y, layout))
 
 
-@binds(BatchNormInference, dtypes=BOTH)
-def batch_norm_inference(b: Binder, op: BatchNormInference) -> None:
+@binds(ops.BatchNormInference, dtypes=BOTH)
+def batch_norm_inference(b: Binder, op: ops.BatchNormInference) -> None:
     flags = _flags(op, op.bias is not None, given=True)
     desc = _forward_desc(b, op, FORWARD_INFERENCE, flags)
     layout = desc.descriptor("src")
@@ -194,11 +188,11 @@ def batch_norm_inference(b: Binder, op: BatchNormInference) -> None:
     b.primitive(op, desc, arguments, _details(op))
 
 
-@binds(BatchNormInferenceBackward, dtypes=BOTH)
-def batch_norm_inference_backward(b: Binder, op: BatchNormInferenceBackward) -> None:
+@binds(ops.BatchNormInferenceBackward, dtypes=BOTH)
+def batch_norm_inference_backward(b: Binder, op: ops.BatchNormInferenceBackward) -> None:
     """Inference of the gradient, as if its mean were 0."""
     variance = op.running_var
-    like = BatchNormInference(
+    like = ops.BatchNormInference(
         x=op.dy, y=op.dx, running_mean=variance, running_var=variance, eps=op.eps, weight=op.weight
     )
     desc = _forward_desc(b, like, FORWARD_INFERENCE, _flags(like, False, given=True))
@@ -214,8 +208,8 @@ def batch_norm_inference_backward(b: Binder, op: BatchNormInferenceBackward) -> 
     b.primitive(op, desc, arguments)
 
 
-@binds(BatchNormBackward, dtypes=BOTH)
-def batch_norm_backward(b: Binder, op: BatchNormBackward) -> None:
+@binds(ops.BatchNormBackward, dtypes=BOTH)
+def batch_norm_backward(b: Binder, op: ops.BatchNormBackward) -> None:
     if _is_few(b, op):
         return reference(b, op, FEW_SUMS, exact=True)
     if b.dtype == "float32" and op.activation in KNOWN:
@@ -223,7 +217,7 @@ def batch_norm_backward(b: Binder, op: BatchNormBackward) -> None:
     return backward_by_library(b, op)
 
 
-def backward_by_library(b: Binder, op: BatchNormBackward) -> None:
+def backward_by_library(b: Binder, op: ops.BatchNormBackward) -> None:
     """The gradient of ``by_library``."""
     flags = _flags(op, op.db is not None)
     known = b.forwards.get(op.mean)
@@ -254,7 +248,7 @@ def backward_by_library(b: Binder, op: BatchNormBackward) -> None:
     b.primitive(op, desc, arguments, _details(op))
 
 
-def _backward_with_exact_sums(b: Binder, op: BatchNormBackward) -> None:
+def _backward_with_exact_sums(b: Binder, op: ops.BatchNormBackward) -> None:
     known = b.normalized.get(op.mean)
     first = None if known is None else known.layout
     flags = norm_flags(given=True, scale=True, shift=True)
@@ -277,7 +271,7 @@ def _backward_with_exact_sums(b: Binder, op: BatchNormBackward) -> None:
     backward(b, op, x, dy, y, target)
 
 
-def _variance(b: Binder, op: BatchNormBackward) -> Memory:
+def _variance(b: Binder, op: ops.BatchNormBackward) -> Memory:
     """The variance that a section without the forward operation must work out."""
     memory = b.scratch(Descriptor.of(op.mean.shape))
     variance, inverse_std = memory.array(), b.plain(op.inverse_std).array()

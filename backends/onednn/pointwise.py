@@ -70,21 +70,16 @@ def pool2d_backward(b: Binder, op: ops.Pool2dBackward) -> None:
     b.tensors(op, desc, {"diff_dst": op.dy}, {"diff_src": op.dx}, details, {"workspace": workspace})
 
 
-def _pool_again(b: Binder, op: ops.Pool2dBackward) -> tuple[PrimitiveDesc, Memory | None]:
-    """The forward primitive where this section has none: max-pooling must find its maxima anew."""
-    if op.kind == "avg" or op.x is None:
-        known = b.source(op.dy).descriptor
-        names = ("nchw", "nhwc", "nChw16c", "nChw8c")
-        alike = (name for name in names if b.layout(op.dy.shape, name) == known)
-        layout = b.layout(op.dx.shape, next(alike, "plain"))
-        return _pool_desc(op, layout, op.dy, True), None
-    x = b.source(op.x)
-    desc = _pool_desc(op, x.descriptor, op.dy, True)
-    workspace = b.scratch(desc.descriptor("workspace"))
-    pooled = b.scratch(desc.descriptor("dst"))
-    arguments = {"src": x, "dst": pooled, "workspace": workspace}
-    b.primitive(op, desc, arguments, {"window": op.window})
-    return desc, workspace
+def _pool_again(b: Binder, op: ops.Pool2dBackward) -> tuple[PrimitiveDesc, None]:
+    """The forward primitive of an average where this section has none."""
+    if op.kind == "max":
+        # Its places of the maxima are forward's alone.
+        raise NoFastKernel
+    known = b.source(op.dy).descriptor
+    names = ("nchw", "nhwc", "nChw16c", "nChw8c")
+    alike = (name for name in names if b.layout(op.dy.shape, name) == known)
+    layout = b.layout(op.dx.shape, next(alike, "plain"))
+    return _pool_desc(op, layout, op.dy, True), None
 
 
 def _eltwise_desc(

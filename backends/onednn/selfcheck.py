@@ -67,9 +67,6 @@ def has_known_fault(op: Conv2dBackwardFilter, desc: PrimitiveDesc) -> bool:
     return False
 
 
-# ---------------------------------------------------------------- the trial
-
-
 def passes(op: Conv2dBackwardFilter, desc: PrimitiveDesc, describe: Describe) -> bool:
     """Run a primitive once on numbers whose filter gradient is known, in memory full of NaN.
 

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...common.errors import DatasetError
+from ...graph.augmentations import stages
 from ...graph.graph import Op, Tensor
 from ...graph.ops import (
     Advance,
     ClipByNorm,
+    GatherAugmented,
     GatherBatch,
     GlobalNorm,
     MatMul,
     Reshape,
     SkipParts,
 )
+from ..base import Array
 from ..read_ahead import ReadAhead
+from ..reference.augment import augmented, decisions
 from .arenas import by_stretch
 from .bind import Binder, binds
 from .constants import BINARY, ELTWISE_LINEAR, FORWARD_INFERENCE
@@ -226,3 +231,33 @@ def advance(b: Binder, op: Advance | SkipParts) -> None:
         step[0] += count
 
     b.host(op, run, "add")
+
+
+@binds(GatherAugmented)
+def gather_augmented(b: Binder, op: GatherAugmented) -> None:
+    n = op.x.shape[0]
+    resamples = bool(stages(op.augment)[1])
+    raw = None if resamples else b.scratch(Descriptor.of(op.x.shape, "plain", "uint8"))
+    if raw is None:
+        pictures = b.output(op.x).array(op.x.shape)
+    else:
+        pictures = raw.array(op.x.shape, np.uint8)
+    images, order, step = b.data(op.images), b.data(op.order), b.array(op.step)
+    chosen = Rows(b, op)
+
+    @lru_cache(1)
+    def drawn_in(epoch: int, count: int) -> list[Array]:
+        """What is drawn for all samples, at once: NumPy's calls cost more than numbers."""
+        return decisions(op, np.arange(count), epoch)
+
+    def gather() -> None:
+        rows = np.maximum(chosen(), 0)
+        epoch = int(step[0]) // (len(order()) // n)
+        source = images()
+        drawn = [each[rows] for each in drawn_in(epoch, len(source))]
+        augmented(op, source, rows, epoch, drawn, pictures)
+
+    kinds = ", ".join(each.kind for each in op.augment)
+    details = {"augment": kinds, "pictures": f"{'u8' if raw else 'f32'} {n}x{op.x.size // n}"}
+    b.host(op, gather, "take", details)
+    scale_pixels(b, op, raw, chosen)

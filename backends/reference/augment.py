@@ -97,9 +97,6 @@ def average_views(
     return np.where((place < 0)[:, None], scores, found[place])
 
 
-# ---------------------------------------------------------------- what is drawn
-
-
 def decisions(op: GatherAugmented, samples: Array, epoch: int) -> list[Array]:
     """For each augmentation what it does to each sample: (n, k), k by its kind.
 
@@ -134,9 +131,6 @@ def _decision(
 def _below(words: NDArray[np.uint32], sizes: tuple[int, ...]) -> Integers:
     product = words.astype(np.uint64) * np.array(sizes, np.uint64)
     return (product >> np.uint64(32)).astype(np.int32)
-
-
-# ---------------------------------------------------------------- what is done
 
 
 def augmented(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -14,7 +16,6 @@ from ...graph.graph import Graph
 from ...graph.rewrites import REWRITES
 from ..base import Executable, Limits, Options, Precision
 from ..compiling import CompilePlan, Sections, compiled
-from . import blas
 from .executable import ReferenceExecutable
 
 
@@ -36,7 +37,7 @@ class ReferenceBackend:
     def __init__(self, threads: int) -> None:
         if threads < 1:
             raise UsageError(f"the number of threads must be at least 1, got {threads}")
-        self._bound = blas.set_threads(1)
+        self._bound = set_threads(1)
 
     def compile(self, sections: Mapping[str, Graph], options: Options | None = None) -> Executable:
         """Apply the rewrites and look up every kernel; nothing is decided by timing.
@@ -94,3 +95,37 @@ def _fastest(call: Callable[[], object], seconds: float = 0.4) -> float:
         call()
         times.append(time.perf_counter() - start)
     return min(times)
+
+
+# The wheels' library is built with a prefix and, if its integers have 64 bits, a suffix.
+_SYMBOLS = tuple(
+    f"{prefix}openblas_set_num_threads{suffix}"
+    for prefix in ("scipy_", "")
+    for suffix in ("64_", "")
+)
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    """The OpenBLAS inside the installed NumPy; loading it again gives the one already in use."""
+    package = Path(np.__file__).parent
+    for folder in (package.parent / "numpy.libs", package / ".libs", package / ".dylibs"):
+        for path in sorted(folder.glob("*openblas*")):
+            try:
+                return ctypes.CDLL(str(path))
+            except OSError:
+                continue
+    return None
+
+
+def set_threads(count: int) -> bool:
+    """Let NumPy's matrix products use this many threads, in this whole process.
+
+    Returns False if NumPy came with another BLAS, whose environment variable decides.
+    """
+    library = _library()
+    for symbol in _SYMBOLS:
+        if library is not None and hasattr(library, symbol):
+            getattr(library, symbol)(ctypes.c_int(count))
+            return True
+    return False

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from ...graph import ops
+from .. import bands
 from ..base import Array
 from ..collectives import added_in_pairs, joined
 from .kernels import kernel
@@ -89,3 +93,33 @@ def exchange_units_backward(op: ops.ExchangeUnitsBackward, dy: Array) -> Array:
 def join_norms(op: ops.JoinNorms, norms: Array, own: Array | None) -> Array:
     squares = float(np.vdot(norms, norms)) + (0.0 if own is None else float(own[0]) ** 2)
     return np.array([np.sqrt(squares)], norms.dtype)
+
+
+def _exchanged(op: ops.Exchange, x: Array, does: Callable[[Any, Array, Array], None]) -> Array:
+    """What ``does`` writes, or zeros where ranks are silent."""
+    (y,) = op.writes()
+    found = np.zeros(y.shape, x.dtype)
+    if not op.silent:
+        does(op, x, found)
+    return found
+
+
+@kernel(ops.HaloExchange, "copy")
+def halo_exchange(op: ops.HaloExchange, x: Array) -> Array:
+    return _exchanged(op, x, bands.exchange)
+
+
+@kernel(ops.HaloExchangeBackward, "add")
+def halo_exchange_backward(op: ops.HaloExchangeBackward, dy: Array) -> Array:
+    return _exchanged(op, dy, bands.exchange_back)
+
+
+@kernel(ops.GatherBands, "copy")
+def gather_bands(op: ops.GatherBands, x: Array) -> Array:
+    room = np.empty((op.ranks, *x.shape), x.dtype)
+    return _exchanged(op, x, lambda op, x, y: bands.gather(op, x, room, y))
+
+
+@kernel(ops.TakeBand, "copy")
+def take_band(op: ops.TakeBand, x: Array) -> Array:
+    return _exchanged(op, x, bands.take)

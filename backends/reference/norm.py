@@ -16,8 +16,6 @@ from .pointwise import DERIVATIVES, activated
 Forward = ops.Lrn | ops.DivisiveNorm
 Backward = ops.LrnBackward | ops.DivisiveNormBackward
 
-# ---------------------------------------------------------------- batch norm
-
 
 def _centred(x: Array, mean: Array) -> Array:
     """x - mean, subtracted in the precision of the mean, kept in that of x."""
@@ -106,9 +104,6 @@ def batch_norm_backward(
     return _affine(centred, inverse_std, weight, None), dw, db
 
 
-# ---------------------------------------------------------------- local response
-
-
 def _near_channels(x: Array, size: int) -> Array:
     """The sum over the ``size`` channels around each one, shorter at the ends."""
     reach = size // 2
@@ -145,9 +140,6 @@ def lrn_backward(op: Backward, x: Array, y: Array, dy: Array) -> Array:
     s = op.k + share * squares
     _, reached = _near(op, dy * y / s)
     return dy * s**-op.beta - (2.0 * share * op.beta) * x * reached
-
-
-# ---------------------------------------------------------------- dropout
 
 
 @kernel(ops.Dropout, "multiply")

@@ -25,11 +25,7 @@ def drawn_words(key: Key, blocks: Array, counter: int) -> NDArray[np.uint32]:
 
 
 def sources(
-    op: GatherAugmented,
-    rows: Array,
-    epoch: int,
-    drawn: Sequence[Array],
-    floating: np.dtype[Any],
+    op: GatherAugmented, rows: Array, epoch: int, drawn: Sequence[Array], floating: np.dtype[Any]
 ) -> tuple[Array, Array]:
     """From where each output pixel is fetched: y, x, both (n, H, W)."""
     n = len(rows)

@@ -7,15 +7,7 @@ from math import sqrt
 
 import numpy as np
 
-from ...graph.ops import (
-    Accumulate,
-    AdamUpdate,
-    Average,
-    ElementwiseUpdate,
-    Mask,
-    MuonUpdate,
-    SgdUpdate,
-)
+from ...graph import ops
 from ...graph.ops.updates import ParameterUpdate
 from ..base import Array
 from .kernels import Function, kernel
@@ -46,9 +38,9 @@ def update(op: type[ParameterUpdate], function: str) -> Callable[[Function], Fun
     return enter
 
 
-@update(SgdUpdate, "subtract")
+@update(ops.SgdUpdate, "subtract")
 def sgd_update(
-    op: SgdUpdate, i: int, lr: float, now: int, p: Array, g: Array, v: Array | None = None
+    op: ops.SgdUpdate, i: int, lr: float, now: int, p: Array, g: Array, v: Array | None = None
 ) -> Arrays:
     if op.weight_decay[i]:
         g = g + op.weight_decay[i] * p
@@ -58,9 +50,9 @@ def sgd_update(
     return p - lr * (g + op.momentum * v if op.nesterov else v), v
 
 
-@update(AdamUpdate, "sqrt")
+@update(ops.AdamUpdate, "sqrt")
 def adam_update(
-    op: AdamUpdate, i: int, lr: float, now: int, p: Array, g: Array, m: Array, v: Array
+    op: ops.AdamUpdate, i: int, lr: float, now: int, p: Array, g: Array, m: Array, v: Array
 ) -> Arrays:
     if op.weight_decay[i] and not op.decoupled:
         g = g + op.weight_decay[i] * p
@@ -75,9 +67,9 @@ def adam_update(
     return p - moves, m, v
 
 
-@kernel(ElementwiseUpdate, "add")
+@kernel(ops.ElementwiseUpdate, "add")
 def elementwise_update(
-    op: ElementwiseUpdate,
+    op: ops.ElementwiseUpdate,
     gradients: Arrays,
     rates: Array,
     step: Array,
@@ -91,9 +83,9 @@ def elementwise_update(
     return moved, kept
 
 
-@update(MuonUpdate, "matmul")
+@update(ops.MuonUpdate, "matmul")
 def muon_update(
-    op: MuonUpdate, i: int, lr: float, now: int, p: Array, g: Array, v: Array
+    op: ops.MuonUpdate, i: int, lr: float, now: int, p: Array, g: Array, v: Array
 ) -> Arrays:
     v = op.momentum * v + g
     u = g + op.momentum * v if op.nesterov else v
@@ -107,7 +99,7 @@ def muon_update(
     return p - lr * u, v
 
 
-def newton_schulz(op: MuonUpdate, u: Array) -> Array:
+def newton_schulz(op: ops.MuonUpdate, u: Array) -> Array:
     """The matrix of u's singular vectors with singular values near 1; u: (rows, columns)."""
     a, b, c = op.COEFFICIENTS
     x: Array = u / (np.linalg.norm(u) + op.EPS)
@@ -119,9 +111,9 @@ def newton_schulz(op: MuonUpdate, u: Array) -> Array:
     return x.T if tall else x
 
 
-@kernel(Average, "add")
+@kernel(ops.Average, "add")
 def average(
-    op: Average, decays: Array, step: Array, averages: Arrays, values: Arrays
+    op: ops.Average, decays: Array, step: Array, averages: Arrays, values: Arrays
 ) -> tuple[Arrays, Arrays]:
     decay = decays[int(step[0])]
     if decay < 0:
@@ -130,14 +122,14 @@ def average(
     return mixed, mixed if op.pull else values
 
 
-@kernel(Mask, "multiply")
-def mask(op: Mask, masks: Arrays, values: Arrays) -> Arrays:
+@kernel(ops.Mask, "multiply")
+def mask(op: ops.Mask, masks: Arrays, values: Arrays) -> Arrays:
     return tuple(v * m + 0 for v, m in zip(values, masks, strict=True))
 
 
-@kernel(Accumulate, "add")
+@kernel(ops.Accumulate, "add")
 def accumulate(
-    op: Accumulate, gradients: Arrays, step: Array, sums: Arrays, pending: Arrays
+    op: ops.Accumulate, gradients: Arrays, step: Array, sums: Arrays, pending: Arrays
 ) -> tuple[Arrays, Arrays]:
     count, every = len(sums), [*sums, *pending]
     waiting, ends = op.place(int(step[0]))

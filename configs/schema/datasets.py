@@ -101,8 +101,7 @@ class TableConfig(DatasetConfig):
         "The class of each row, from 0, or what else its kind says: a number, or a list of them.",
     ]
     classes: Annotated[
-        Names | None,
-        "Names of the classes, numbers or questions; default: numbers from 0.",
+        Names | None, "Names of the classes, numbers or questions; default: numbers from 0."
     ] = None
 
     @field_validator("inputs")
@@ -188,8 +187,7 @@ class ImageFolderConfig(DatasetConfig):
     type: Literal["image_folder"] = "image_folder"
     train: Annotated[Folder, "Folder with a folder of pictures for each class."]
     validation: Annotated[
-        Folder | None,
-        "Folder of the same form, to validate on, in place of data.validation.",
+        Folder | None, "Folder of the same form, to validate on, in place of data.validation."
     ] = None
     test: Annotated[
         Folder | None, "Folder of the same form, to test on; default: pictures held out of train."

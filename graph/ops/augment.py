@@ -55,6 +55,7 @@ class ChangePixels(Op):
     ``key`` is the augmentation's; picture i of the step is number step N + i of the training.
     """
 
+    flops_each = 4
     x: In
     step: In
     y: Out
@@ -67,9 +68,6 @@ class ChangePixels(Op):
         self.same(self.x, self.y)
         self.need(len(self.scale) == len(self.shift) == self.x.shape[1], self.x)
         self.need(self.step.shape == (1,), self.step)
-
-    def flops(self) -> int:
-        return 4 * self.x.size
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from r step - before on. Rows that no picture has are 0, or ``fill``.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..graph import In, Out, Tensor
 from .collectives import Exchange
 
@@ -22,6 +24,8 @@ class Banded(Exchange):
     height: that of a whole picture.
     """
 
+    # The fields of the band and of the window.
+    ends: ClassVar[tuple[str, str]] = ("x", "y")
     height: int
     step: int
     before: int = 0
@@ -29,12 +33,12 @@ class Banded(Exchange):
     @property
     def band(self) -> Tensor:
         """This rank's band: (N, C, B, W)."""
-        raise NotImplementedError
+        return self.tensors(self.ends)[0]
 
     @property
     def window(self) -> Tensor:
         """What this rank wants: (N, C, wanted rows, W)."""
-        raise NotImplementedError
+        return self.tensors(self.ends)[1]
 
     def check(self) -> None:
         n, channels, rows, width = self.band.shape
@@ -74,14 +78,6 @@ class HaloExchange(Banded):
     y: Out
     fill: float = 0.0
 
-    @property
-    def band(self) -> Tensor:
-        return self.x
-
-    @property
-    def window(self) -> Tensor:
-        return self.y
-
 
 class HaloExchangeBackward(Banded):
     """dx = sum of what all ranks have of the gradient of each row, in the order of the ranks.
@@ -89,19 +85,10 @@ class HaloExchangeBackward(Banded):
     dy: (N, C, wanted rows, W), dx: (N, C, B, W).
     """
 
+    flops_each = 1
+    ends = ("dx", "dy")
     dy: In
     dx: Out
-
-    @property
-    def band(self) -> Tensor:
-        return self.dx
-
-    @property
-    def window(self) -> Tensor:
-        return self.dy
-
-    def flops(self) -> int:
-        return self.dy.size
 
     def _way(self, sender: int, receiver: int) -> tuple[int, int]:
         return receiver, sender

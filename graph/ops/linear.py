@@ -67,7 +67,7 @@ class BiasGrad(Op):
         self.need(self.db.shape == (self.dy.shape[1],), self.dy, self.db)
 
 
-def _check_conv(op: Op, x: Tensor, w: Tensor, y: Tensor, window: Window, groups: int) -> None:
+def check_conv(op: Op, x: Tensor, w: Tensor, y: Tensor, window: Window, groups: int) -> None:
     n, c, h, width = x.shape
     filters, inner, *kernel = w.shape
     fits = inner * groups == c and filters % groups == 0 and tuple(kernel) == window.kernel
@@ -95,7 +95,7 @@ class Conv2d(Op):
     activation_alpha: float = 0.0
 
     def check(self) -> None:
-        _check_conv(self, self.x, self.w, self.y, self.window, self.groups)
+        check_conv(self, self.x, self.w, self.y, self.window, self.groups)
         if self.bias is not None:
             self.need(self.bias.shape == (self.y.shape[1],), self.bias, self.y)
 
@@ -114,7 +114,7 @@ class Conv2dBackwardData(Op):
     groups: int = 1
 
     def check(self) -> None:
-        _check_conv(self, self.dx, self.w, self.dy, self.window, self.groups)
+        check_conv(self, self.dx, self.w, self.dy, self.window, self.groups)
 
     def flops(self) -> int:
         return _conv_flops(self.w, self.dy)
@@ -131,7 +131,7 @@ class Conv2dBackwardFilter(Op):
     bias_grad: Out | None = None
 
     def check(self) -> None:
-        _check_conv(self, self.x, self.dw, self.dy, self.window, self.groups)
+        check_conv(self, self.x, self.dw, self.dy, self.window, self.groups)
         if self.bias_grad is not None:
             self.need(self.bias_grad.shape == (self.dy.shape[1],), self.bias_grad, self.dy)
 

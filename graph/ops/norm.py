@@ -81,6 +81,7 @@ class BatchNormInference(Op):
 class BatchNormInferenceBackward(Op):
     """dx = weight dy / sqrt(running_var + eps); shapes as in BatchNorm."""
 
+    flops_each = 1
     inputs = ("dy", "weight", "running_var")
     dy: In
     dx: Out
@@ -91,9 +92,6 @@ class BatchNormInferenceBackward(Op):
     def check(self) -> None:
         self.same(self.dy, self.dx)
         _check_channels(self, self.dy, self.weight, self.running_var)
-
-    def flops(self) -> int:
-        return self.dy.size
 
 
 class BatchNormBackward(Op):

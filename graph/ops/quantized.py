@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...common.records import dataclass
 from ..geometry import Window
 from ..graph import In, Op, Out, Tensor
+from .linear import check_conv
 
 
 @dataclass(frozen=True)
@@ -78,12 +79,7 @@ class QuantizedConv2d(_QuantizedProduct):
     groups: int = 1
 
     def check(self) -> None:
-        n, c, h, width = self.x.shape
-        filters, inner, *kernel = self.w.shape
-        fits = inner * self.groups == c and filters % self.groups == 0
-        fits = fits and tuple(kernel) == self.window.kernel
-        shape = (n, filters, *self.window.output(h, width))
-        self.need(fits and self.y.shape == shape, self.x, self.w, self.y)
+        check_conv(self, self.x, self.w, self.y, self.window, self.groups)
         self._check_outputs()
 
     def flops(self) -> int:

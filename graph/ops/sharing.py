@@ -20,9 +20,6 @@ class ShareWeights(Op):
         self.paired(self.codes, self.parameters)
         self.need(len(self.centroids) == len(self.codes), *self.centroids)
 
-    def flops(self) -> int:
-        return 0
-
     def bytes(self) -> int:
         return 2 * sum(p.nbytes for p in self.parameters) + _bytes(self.centroids)
 
@@ -34,6 +31,7 @@ class SumShared(Op):
     taken in float64.
     """
 
+    flops_each = 1
     gradients: tuple[In, ...]
     codes: tuple[In, ...]
     sums: tuple[Out, ...]
@@ -41,9 +39,6 @@ class SumShared(Op):
     def check(self) -> None:
         self.paired(self.gradients, self.codes)
         self.need(len(self.sums) == len(self.codes), *self.sums)
-
-    def flops(self) -> int:
-        return sum(g.size for g in self.gradients)
 
     def bytes(self) -> int:
         return 2 * sum(g.nbytes for g in self.gradients) + _bytes(self.sums)

@@ -30,6 +30,7 @@ class MoveStatistics(Op):
     values; momentum, weight: one number for each.
     """
 
+    flops_each = 3
     kept: In
     running: tuple[InOut, ...]
     momentum: tuple[float, ...]
@@ -40,9 +41,6 @@ class MoveStatistics(Op):
         numbers = sum(t.size for t in self.running)
         self.need(self.kept.shape[1:] == (numbers,), self.kept, *self.running)
         self.need(len(self.momentum) == len(self.weight) == count, *self.running)
-
-    def flops(self) -> int:
-        return 3 * self.kept.size
 
     def spans(self) -> list[tuple[Tensor, slice]]:
         """Every running statistic, and where its values lie in a row."""

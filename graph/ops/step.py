@@ -46,14 +46,12 @@ class GatherBatch(Op):
 class GlobalNorm(Op):
     """norm = sqrt(sum of all squares over all gradients); norm: (1,)."""
 
+    flops_each = 2
     gradients: tuple[In, ...]
     norm: Out
 
     def check(self) -> None:
         self.need(self.norm.shape == (1,), self.norm)
-
-    def flops(self) -> int:
-        return 2 * sum(g.size for g in self.gradients)
 
 
 class ClipByNorm(Op):

@@ -180,14 +180,12 @@ class Mask(Op):
     at 0 whatever the rule adds to them; before it, their gradients count in no norm.
     """
 
+    flops_each = 2
     masks: tuple[In, ...]
     values: tuple[InOut, ...]
 
     def check(self) -> None:
         self.paired(self.masks, self.values)
-
-    def flops(self) -> int:
-        return 2 * sum(v.size for v in self.values)
 
 
 class Accumulate(Op):
@@ -200,6 +198,7 @@ class Accumulate(Op):
     of additions is that of a binary tree, whoever computes its branches.
     """
 
+    flops_each = 2
     gradients: tuple[In, ...]
     step: In
     sums: tuple[InOut, ...]
@@ -230,6 +229,3 @@ class Accumulate(Op):
         further = self.levels(self.parts) - 1
         self.paired(self.gradients, self.sums)
         self.paired(self.gradients * further, self.pending)
-
-    def flops(self) -> int:
-        return 2 * sum(g.size for g in self.gradients)

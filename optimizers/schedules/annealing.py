@@ -141,15 +141,9 @@ class Piecewise(Schedule):
 
     kind = "piecewise"
     factors: Annotated[Listed[NotNegative], "The factor of lr at each point."]
-    at: Annotated[
-        Listed[_Step] | None,
-        _points("at"),
-        "The points in steps, rising.",
-    ] = None
+    at: Annotated[Listed[_Step] | None, _points("at"), "The points in steps, rising."] = None
     at_epochs: Annotated[
-        Listed[NotNegative] | None,
-        _points("at_epochs"),
-        "The points in epochs.",
+        Listed[NotNegative] | None, _points("at_epochs"), "The points in epochs."
     ] = None
     at_fractions: Annotated[
         Listed[Fraction] | None,

@@ -79,9 +79,7 @@ class Multistep(Schedule):
 
     kind = "multistep"
     milestones: Annotated[
-        Listed[Count] | None,
-        rising("milestones"),
-        "Steps at which the rate changes.",
+        Listed[Count] | None, rising("milestones"), "Steps at which the rate changes."
     ] = None
     milestones_epochs: Annotated[
         Listed[Epochs] | None,

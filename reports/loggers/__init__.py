@@ -22,8 +22,7 @@ from ..filter_pictures import filters
 from ..live_curves import LiveCurves
 
 Pictures: TypeAlias = Iterable[tuple[str, Any]]
-_SAMPLES, _LONGEST = 64, 200
-_ALONE = threading.RLock()
+_SAMPLES, _LONGEST, _ALONE = 64, 200, threading.RLock()
 
 
 class Logger(Callback):
@@ -85,8 +84,7 @@ class Logged(Told):
             except Exception as error:
                 self._callbacks.remove(logger)
                 why = cut(f"{type(error).__name__}: {error}", _LONGEST)
-                said = f"train.loggers: {logger.name} failed, and hears no more: {why}"
-                self.notice(Warned(said))
+                self.notice(Warned(f"train.loggers: {logger.name} failed and hears no more: {why}"))
                 with suppress(Exception):
                     logger.close()
 

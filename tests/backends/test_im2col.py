@@ -10,16 +10,11 @@ from dnnstack.common.errors import ShapeError
 from dnnstack.graph.graph import Graph
 from dnnstack.graph.ops import Col2im, Conv2d, Im2col, MatMul
 from dnnstack.layers.conv import Conv2dLayer
-from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.preprocessing import Preprocessing
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ..support import composed
 from ..support.nets import conv_options, pictures
 from ..support.opened import opened
-from ..support.outcomes import outcome
-from ..support.specs import layers_of, network_of
 
 
 def computed(
@@ -89,34 +84,3 @@ def test_what_it_becomes():
 def test_groups_are_refused():
     with pytest.raises(ShapeError, match="algorithm: im2col cannot be combined with groups"):
         Conv2dLayer("c", (4, 8, 8), filters=4, kernel_size=3, groups=2, algorithm="im2col")
-
-
-@pytest.mark.parametrize("device", ["numpy", "cpu"])
-def test_trains_to_the_same_weights(device):
-    """Some steps with momentum and decay: the gradient reaches the arena of the update."""
-
-    def trained(algorithm: str) -> dict[str, Array]:
-        specs = layers_of(
-            f"[conv2d: {{filters: 5, kernel_size: 3, algorithm: {algorithm}}}, tanh, "
-            f"conv2d: {{filters: 4, kernel_size: 2, algorithm: {algorithm}}}, flatten, "
-            "dense: {units: 3}]"
-        )
-        shape = (2, 6, 6)
-        net = network_of(specs, shape, 3)
-        rule = Sgd(momentum=0.9, weight_decay=0.01)
-        scaling = Preprocessing((0.01,) * 2, (-1.0,) * 2)
-        graph = composed.train_graph(net, 4, "t", 8, 2, 10, scaling, rule)
-        executable = opened(device).compile({"train": graph}, Options("fp32", tune=False))
-        rng = np.random.default_rng(2)
-        given = {
-            graph["images"]: rng.integers(0, 256, (8, *shape)).astype(np.uint8),
-            graph["labels"]: rng.integers(0, 3, 8).astype(np.int32),
-            graph["order"]: np.arange(8, dtype=np.int32),
-            graph["rates"]: np.full(10, 0.1, np.float32),
-        }
-        wanted = [p.tensor for p in net.parameters()]
-        return outcome(executable, given | net.initial_values(1), wanted, 10)
-
-    want, got = trained("auto"), trained("im2col")
-    for name, value in want.items():
-        np.testing.assert_allclose(got[name], value, rtol=0, atol=2e-5, err_msg=name)

@@ -102,14 +102,6 @@ def test_sums_of_neighbours_sum_to_the_same_bits(device, parts, ranks):
         np.testing.assert_array_equal(total, tree([sums[i] for sums in each]))
 
 
-def test_the_order_matters_in_these_tests():
-    scaled = [part[1] for part in terms(8)]
-    chain = scaled[0].copy()
-    for term in scaled[1:]:
-        chain += term
-    assert (chain != tree(scaled)).any()
-
-
 @pytest.mark.parametrize("parts", PARTS)
 def test_sums_wait_on_one_level_for_each_doubling(parts):
     (op,) = (op for op in section(parts, 1.0).ops if isinstance(op, Accumulate))

@@ -5,10 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -41,16 +39,6 @@ def test_a_table_is_found_again_for_what_it_was_made_for():
     assert cached(replace(WANTED, environment={"threads": "3"})) is None
     forget(WANTED)
     assert cached(WANTED) is None
-
-
-def test_a_thorough_search_comes_before_a_short_one():
-    store(kept(TUNING))
-    assert cached(WANTED, thorough=True) is None
-    store(kept(OTHER, thorough=True))
-    for thorough in (True, False):
-        found = cached(WANTED, thorough)
-        assert found is not None
-        assert (found.tuning(), found.thorough) == (OTHER, True)
 
 
 def test_a_table_of_an_earlier_version_counts_as_undisturbed(cache):
@@ -106,24 +94,6 @@ def test_the_first_table_stays(cache, monkeypatch, number):
     assert publish(kept(OTHER)) == kept(TUNING)
     assert cached(WANTED) == kept(TUNING)
     assert [path.name for path in (cache / "tuning").iterdir()] == [only_file(cache).name]
-
-
-def test_of_many_at_once_one_is_the_first():
-    start, found = threading.Barrier(8), []
-
-    def race(number: int) -> None:
-        mine = kept(replace(TUNING, choices={"conv2d_1": str(number)}))
-        start.wait(30)
-        found.append(publish(mine))
-
-    threads = [threading.Thread(target=race, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 8
-    assert all(table == found[0] for table in found)
-    assert cached(WANTED) == found[0]
 
 
 def _lock_path(cache: Path) -> Path:
@@ -195,29 +165,6 @@ def test_without_a_lock_nobody_is_waited_for(monkeypatch, number):
     monkeypatch.setattr(tuning_cache, "lock", none)
     with turn(WANTED, False) as mine:
         assert (mine.held, mine.waited) == (False, False)
-
-
-def test_a_killed_holder_leaves_the_lock_to_the_next(cache):
-    code = (
-        "import sys; from dnnstack.common.locks import lock\n"
-        "held = lock(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(_lock_path(cache))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
-        calls: list[int] = []
-
-        def interrupt() -> None:
-            calls.append(1)
-            if len(calls) == 3:
-                holder.send_signal(signal.SIGKILL)
-
-        with turn(WANTED, False, interrupt) as mine:
-            assert (mine.held, mine.waited) == (True, True)
 
 
 def test_what_a_killed_writer_of_this_table_left_is_deleted(cache):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from ..support import mistakes
 from ..support.forking import Commands
 from ..support.ran import ran
 from ..support.stored import beside
@@ -139,3 +141,15 @@ def trained(start_in, tmp_path_factory):
     assert done.returncode == 0, done.stderr
     yield folder
     assert [path.name for path in (folder / "runs").glob("tiny*")] == ["tiny"]
+
+
+@pytest.fixture
+def here(trained, cache, tmp_path, monkeypatch):
+    """The current folder, with the ``tiny.yaml`` of mistakes and a finished run, to be spoilt."""
+    shutil.copytree(trained / "runs", tmp_path / "runs", symlinks=True)
+    (tmp_path / "tiny.yaml").write_text(mistakes.TINY, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DNNSTACK_CACHE", str(cache))
+    monkeypatch.setenv("DNNSTACK_OFFLINE", "1")
+    monkeypatch.delenv("DNNSTACK_DATA", raising=False)
+    return tmp_path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 from pathlib import Path
 
 import pytest
@@ -21,12 +20,8 @@ ABANDONED = f".x.{10**30}.0123abcd.tmp"
 
 
 @pytest.fixture
-def here(trained, cache, tmp_path, monkeypatch):
-    """A folder with the finished run ``tiny``, pictures, and configs."""
-    shutil.copytree(trained / "runs", tmp_path / "runs", symlinks=True)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DNNSTACK_CACHE", str(cache))
-    Path("tiny.yaml").write_text(TINY, encoding="utf-8")
+def here(here):
+    """With pictures and further configs."""
     Path("stages.yaml").write_text(STAGES, encoding="utf-8")
     search = "search: {trials: 1, keys: {optimizer.lr: [0.1]}}\n"
     Path("search.yaml").write_text(TINY + search, encoding="utf-8")
@@ -34,7 +29,7 @@ def here(trained, cache, tmp_path, monkeypatch):
         folder = Path("pictures") / "ab"[number % 2]
         folder.mkdir(parents=True, exist_ok=True)
         Image.new("L", (28, 28), 60 * number).save(folder / f"{number}.png")
-    return tmp_path
+    return here
 
 
 @pytest.mark.parametrize(

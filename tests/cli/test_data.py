@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from dnnstack.cli.main import main
-from dnnstack.datasets import mnist, registry
+from dnnstack.datasets import idx_set, registry
 from dnnstack.datasets.download import Origin, RemoteFile
 
 from ..support.https_server import CERTIFICATE, Request, serving
@@ -45,7 +45,7 @@ def mirror(monkeypatch, tmp_path):
     with serving(answer) as server:
         # The first mirror does not exist: connecting is refused.
         mirrors = ("https://localhost:1/", server.url)
-        small = dataclasses.replace(mnist.MNIST, origin=Origin(mirrors, files))
+        small = dataclasses.replace(idx_set.MNIST, origin=Origin(mirrors, files))
         monkeypatch.setitem(registry.DATASETS, "mnist", small)
         yield server
 

@@ -9,14 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from dnnstack.training.inference.intervals import wilson
 from dnnstack.training.records.formats.store import newest_checkpoint
 
 from .conftest import TINY
 
-Child = Callable[..., Any]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 TRAIN = ("train", "--config", "tiny.yaml", "--device", "numpy", "--threads", "1")
 SHORT = ("--set", "train={epochs: 1, log_every: 5}")
@@ -58,40 +56,6 @@ def test_folds_that_are_killed_go_on_where_they_were(child, tmp_path):
     assert _state(killed / group) == expected
     # Every sample was validated once.
     assert "of 480 samples, each validated once)" in done.text
-
-
-def test_the_table_of_seeds(run, tmp_path):
-    done = run(*TRAIN, *SHORT, "--seeds", "2", "-q")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("finished ") or "2 of 2 seeds finished" in done.stdout
-    found = json.loads(run("runs", "--group", "tiny-seeds", "--json").stdout)
-    assert [each["run"] for each in found["runs"]] == ["seed-1", "seed-2"]
-    accuracies = [each["accuracy"] for each in found["runs"]]
-    spread = found["statistics"]["accuracy"]
-    assert spread["mean"] == pytest.approx(np.mean(accuracies))
-    assert spread["deviation"] == pytest.approx(np.std(accuracies, ddof=1))
-    assert (spread["minimum"], spread["maximum"]) == (min(accuracies), max(accuracies))
-    # All are validated on the same samples; more seeds follow those that have finished.
-    chosen = run("eval", "--ensemble", "tiny-seeds", "--split", "validation", "--device", "numpy")
-    assert "an ensemble of 2 networks" in chosen.stdout, chosen.stderr
-    before = (tmp_path / "runs/tiny-seeds/seed-2/log.jsonl").read_bytes()
-    more = run(*TRAIN, *SHORT, "--seeds", "3", "--resume")
-    assert "next        dnnstack eval --ensemble runs/tiny-seeds\n" in more.stdout
-    assert "seed-3: run 3 of 3" in more.stdout, more.stderr
-    assert (tmp_path / "runs/tiny-seeds/seed-2/log.jsonl").read_bytes() == before
-    listed = run("runs").stdout.splitlines()
-    assert listed[-1].split()[:4] == ["tiny-seeds", "seeds", "finished", "3/3"]
-    assert "-" not in listed[-1].split()
-    # A single one goes on with its own config; that of the group has another seed.
-    single = ("--resume", "runs/tiny-seeds/seed-2", *TRAIN[3:], "--set", "train.epochs=2")
-    refused = run("train", "--config", "tiny.yaml", *single)
-    own = "runs/tiny-seeds/seed-2/config.yaml"
-    assert f"take the run's own config (--config {own})" in refused.stderr
-    assert "epoch 2.00" in run("train", "--config", own, *single).stdout
-    mistaken = run("eval", "--run", "tiny-seeds")
-    assert "runs/tiny-seeds: is a group of runs; name one of them" in mistaken.stderr
-    alone = run("eval", "--run", "nosuch")
-    assert "there are groups of runs alone: tiny-seeds; name a run of one" in alone.stderr
 
 
 def test_more_folds_than_samples_begin_no_group(run, tmp_path):

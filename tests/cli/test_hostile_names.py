@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import os
-import pty
 import shutil
 import subprocess
 import sys
@@ -32,16 +31,10 @@ Words = tuple[str, ...]
 
 
 @pytest.fixture
-def here(trained, cache, tmp_path, monkeypatch):
-    """A folder with ``tiny.yaml``, its finished run and a picture."""
-    shutil.copytree(trained / "runs", tmp_path / "runs", symlinks=True)
-    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
-    Image.new("L", (28, 28)).save(tmp_path / "0.png")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DNNSTACK_CACHE", str(cache))
-    monkeypatch.setenv("DNNSTACK_OFFLINE", "1")
-    monkeypatch.delenv("DNNSTACK_DATA", raising=False)
-    return tmp_path
+def here(here):
+    """With a picture."""
+    Image.new("L", (28, 28)).save("0.png")
+    return here
 
 
 def moved(here: Path) -> Path:
@@ -327,19 +320,6 @@ main.main(["runs"])
     assert "UserWarning: a\\x1b]0;owned" in done.stderr
     assert "ValueError: a\\x1b]0;owned" in done.stderr
     assert left(done.stderr) == []
-
-
-def test_a_terminal_gets_csv_written_out(here, command, environment):
-    spoil(here / "runs" / "tiny")
-    shutil.copy(here / "0.png", here / f"{NAME}.png")
-    ours, theirs = pty.openpty()
-    words = [*command, *PREDICT, "--csv", f"{NAME}.png"]
-    subprocess.run(words, env=environment, stdout=theirs, stderr=subprocess.DEVNULL, timeout=60)
-    os.close(theirs)
-    text = os.read(ours, 1 << 16).decode().replace("\r\n", "\n")
-    os.close(ours)
-    assert left(text) == []
-    assert len(text.splitlines()) == 2
 
 
 @pytest.mark.parametrize(

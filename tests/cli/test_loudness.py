@@ -97,7 +97,7 @@ def _on_a_terminal(
 
 @pytest.mark.parametrize(
     ("setting", "coloured"),
-    [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
+    [({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
 )
 def test_colours(setting, coloured, run, command, environment, tmp_path):
     base = {key: value for key, value in environment.items() if key != "NO_COLOR"}

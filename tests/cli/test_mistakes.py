@@ -30,18 +30,6 @@ from ..support.mistakes_with_tables import ROWS
 MISTAKES = [*CONFIGS, *FILES, *PLACES, *ROWS]
 
 
-@pytest.fixture
-def here(trained: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with ``tiny.yaml`` and its finished run, to be spoilt."""
-    shutil.copytree(trained / "runs", tmp_path / "runs", symlinks=True)
-    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DNNSTACK_CACHE", str(cache))
-    monkeypatch.setenv("DNNSTACK_OFFLINE", "1")
-    monkeypatch.delenv("DNNSTACK_DATA", raising=False)
-    return tmp_path
-
-
 def test_there_are_forty_of_them() -> None:
     assert len({mistake.name for mistake in MISTAKES}) == len(MISTAKES) >= 40
 
@@ -102,7 +90,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.mark.parametrize(
     "name",
-    ["typo in a key", "missing flatten", "no run yet", "flipped byte", "unknown command"],
+    ["typo in a key", "unknown command"],
 )
 def test_the_same_in_a_process(
     name: str, here: Path, run_in: Run, monkeypatch: pytest.MonkeyPatch
@@ -196,3 +184,22 @@ def test_output_to_a_disk_that_is_full(
 
 def test_every_command_is_tried_with_a_disk_that_is_full() -> None:
     assert FULL.keys() == dnnstack.commands.keys()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        FULL[name][0]
+        for name, command in dnnstack.commands.items()
+        if any(each.name == "plugin" for each in command.params)
+    ],
+)
+def test_every_command_reads_the_plugins_that_it_is_given(
+    line: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("own.py").write_text("raise ValueError('it ran')\n", encoding="utf-8")
+    for name in ("stages.yaml", "search.yaml"):
+        shutil.copy("tiny.yaml", name)
+    line += {"weights": " --config tiny.yaml", "serve": " nowhere"}.get(line.split()[0], "")
+    assert main(shlex.split(f"{line} --plugin own.py")) == 1
+    assert "own.py:1: the plugin cannot be loaded: ValueError: it ran" in capsys.readouterr().err

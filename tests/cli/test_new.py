@@ -15,7 +15,6 @@ from dnnstack.reports.new_report import as_text, report
 from dnnstack.training.assemble import build_network, describe_data
 from PIL import Image
 
-from ..support.deep_pixels import png_16, write
 from ..support.picture_folders import paint
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -42,14 +41,6 @@ def test_two_commands_to_an_evaluation(run_in, work):
     done = run_in(work, "eval", "--json", "--no-plots", "--device", "numpy", status=0)
     # A fifth of 10, 12 and 11.
     assert json.loads(done.stdout)["count"] == 6
-
-
-def test_the_config_can_lie_anywhere(run_in, work):
-    (work / "configs" / "deep").mkdir(parents=True)
-    run_in(work, "new", "flowers", "--output", "configs/deep/mine.yaml", status=0)
-    (work / "elsewhere").mkdir()
-    line = ("train", "--config", "../configs/deep/mine.yaml", *QUICK)
-    run_in(work / "elsewhere", *line, status=0)
 
 
 @pytest.mark.parametrize("name", ["aster/2.png", "aster/3.png", "rose/4.png"])
@@ -129,27 +120,6 @@ def test_pictures_that_cannot_be_read_are_skipped(run_in, work):
     done = run_in(work, "train", "--config", "flowers.yaml", *QUICK, status=0)
 
 
-def test_what_is_passed_over_is_told(run_in, work):
-    rose = work / "flowers" / "rose"
-    (rose / "3.png").rename(rose / "3.jfif")
-    (rose / "notes.txt").write_text("P1 is the first page")
-    (work / "flowers" / "later").mkdir()
-    draw(rose / "@eaDir", {"4.png": 3})
-    others = {"folder later without pictures": 1, "folders @eaDir": 1, "other files (.txt)": 1}
-    told = "passed over: " + ", ".join(f"{key}: {count}" for key, count in others.items())
-    done = run_in(work, "new", "flowers", status=0)
-    assert f"\nothers      {told}\n" in done.stdout
-    assert "pictures    33 of 3 classes" in done.stdout
-    done = run_in(work, "new", "flowers", "--overwrite", "--json")
-    assert json.loads(done.stdout)["passed_over"] == others
-    done = run_in(work, "train", "--config", "flowers.yaml", *QUICK, status=0)
-    assert f"dnnstack: warning: {work / 'flowers'}: {told}\n" in done.stderr
-    done = run_in(work, "predict", "--csv", "--device", "numpy", "flowers/rose", status=0)
-    assert len(done.stdout.splitlines()) == 13
-    told = "passed over: folders @eaDir: 1, other files (.txt): 1"
-    assert f"dnnstack: warning: flowers/rose: {told}\n" in done.stderr
-
-
 @pytest.mark.parametrize(("most", "bits"), [(255, 8), (3000, 12), (65535, 16)])
 def test_the_depth_of_integer_pixels_is_told(tmp_path, most, bits):
     draw(tmp_path / "set", {"a": 3, "b": 3})
@@ -161,40 +131,6 @@ def test_the_depth_of_integer_pixels_is_told(tmp_path, most, bits):
     found = report(tmp_path / "set", tmp_path / "set.yaml")
     told = f"depth       {bits} bits of integers, as the largest pixel is {most}\n"
     assert told in as_text(found)
-
-
-def test_colours_of_16_bits_are_looked_at_by_their_own_depth(tmp_path):
-    hues = np.array([[[200, 10, 10]], [[10, 10, 200]]])
-    for number in range(6):
-        pixels = np.full((8, 8, 3), hues[number % 2])
-        write(tmp_path / "set" / "ab"[number % 2] / f"{number}.png", png_16(pixels))
-    text = as_text(report(tmp_path / "set", tmp_path / "set.yaml"))
-    assert "depth       8 bits of integers, as the largest pixel is 200\n" in text
-    assert "colours     in colour\n" in text
-
-
-def test_the_same_picture_twice_is_told_before_it_is_trained_on(run_in, work):
-    draw(work / "flowers" / "train", {"aster": 9, "rose": 9})
-    for folder in ("aster", "tulip"):
-        shutil.rmtree(work / "flowers" / folder)
-    shutil.rmtree(work / "flowers" / "rose")
-    shutil.copytree(work / "flowers" / "train", work / "flowers" / "test")
-    shutil.copy(work / "flowers/train/rose/3.png", work / "flowers/train/aster/copy.png")
-    several = "several classes (1): train/aster/copy.png = train/rose/3.png; keep each in the"
-    both = "in test and in training (18): test/aster/0.png = train/aster/0.png, "
-    done = run_in(work, "new", "flowers")
-    assert done.stdout.count(f"doubtful    identical pictures under {several}") == 1
-    assert done.stdout.count(f"doubtful    identical pictures {both}") == 1
-    shown = json.loads(run_in(work, "new", "flowers", "--json", "--output", "j.yaml").stdout)
-    data = ("data", "--config", "flowers.yaml", "--no-sheet")
-    found = json.loads(run_in(work, *data, "--json").stdout)
-    assert shown["doubts"] == found["doubts"]
-    assert [several in found["doubts"][0], both in found["doubts"][1]] == [True, True]
-    assert len(found["doubts"]) == 2
-    assert run_in(work, *data).stdout.count("doubtful") == 2
-    for line in ((), ("-q",), ("--seeds", "2")):
-        done = run_in(work, "train", "--config", "flowers.yaml", *QUICK, *line, status=0)
-        assert done.stderr.count(several) == done.stderr.count(both) == 1
 
 
 @pytest.mark.parametrize("name", ["花 と 'quotes'", "-dashes", "a # comment: {b}", "ünï"])
@@ -213,13 +149,6 @@ def test_a_name_that_no_config_can_hold(run_in, tmp_path):
     done = run_in(tmp_path, "new", "two\nlines", status=1)
     assert "'two\\nlines': the name has control characters" in done.stderr
     assert not list(tmp_path.glob("*.yaml"))
-
-
-def test_two_pictures_of_a_class_are_enough_to_begin(run_in, tmp_path):
-    draw(tmp_path / "few", {"a": 2, "b": 2})
-    done = run_in(tmp_path, "new", "few", status=0)
-    assert "few         pictures in a (2), b (2); what is learned" in done.stdout
-    done = run_in(tmp_path, "train", "--config", "few.yaml", *QUICK, status=0)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.training.records.formats.checkpoint import read_checkpoint
 from dnnstack.training.records.formats.store import newest_checkpoint
 from PIL import Image
 
@@ -118,65 +117,6 @@ def test_what_is_gone_is_left_out(here, tmp_path):
     assert "no sample of a is trained on" in rest.stderr
 
 
-def test_a_checkpoint_elsewhere_knows_that_the_data_have_changed(here, tmp_path):
-    assert here(*TRAIN).returncode == 0
-    newest = newest_checkpoint(tmp_path / "runs" / "own" / "checkpoints").path
-    shutil.copy(newest, tmp_path / "moved.safetensors")
-    given = ("--checkpoint", "moved.safetensors", "--data-dir", ".")
-    assert "warning" not in here(*VALIDATE, *given).stderr
-    assert here(*LONGER, "moved.safetensors").returncode == 0
-    paint(tmp_path / "pics" / "a" / "zz.png", 900)
-    for arguments in ((*VALIDATE, *given), (*LONGER, "moved.safetensors")):
-        refused = here(*arguments)
-        assert refused.returncode == 1
-        assert "samples.json.gz, which names its samples, is not in the" in refused.stderr
-    assert here(*VALIDATE[:-1], "test", *given).returncode == 0
-
-
-def test_classes_are_matched_by_name(here, tmp_path):
-    assert here(*TRAIN, "--set", "train.epochs=30").returncode == 0
-    evaluated = ("eval", "--device", "numpy", "--no-plots", "--json")
-    before = json.loads(here(*evaluated).stdout)
-
-    def rename(old: str, new: str) -> None:
-        for part in ("pics", "unseen"):
-            (tmp_path / part / old).rename(tmp_path / part / new)
-
-    rename("c", "A")
-    told = here(*evaluated)
-    assert "has other classes than runs/own/checkpoints" in told.stderr
-    assert "it does not know A; here is no c; 3 samples of unknown classes are left" in told.stderr
-    after = json.loads(told.stdout)
-    for now, then in zip(after["per_class"][:2], before["per_class"][:2], strict=True):
-        assert (now["label"], now["count"], now["correct"]) == (
-            *(then["label"], then["count"], then["correct"]),
-        )
-    assert after["per_class"][2]["count"] == 0
-    rename("a", "B")
-    rename("b", "C")
-    none = here(*evaluated)
-    assert none.returncode == 1
-    assert "if they were renamed, give them their names again" in none.stderr
-
-
-def test_two_forms_of_one_name_are_the_same_class(here, tmp_path):
-    composed, decomposed = "\N{LATIN SMALL LETTER E WITH ACUTE}", "e\N{COMBINING ACUTE ACCENT}"
-
-    def rename(old: str, new: str) -> None:
-        for part in ("pics", "unseen"):
-            (tmp_path / part / old).rename(tmp_path / part / new)
-
-    rename("b", composed)
-    assert here(*TRAIN).returncode == 0
-    wanted = here(*VALIDATE, "--json").stdout
-    # In this form it comes before the class c.
-    rename(composed, decomposed)
-    found = here(*VALIDATE, "--json")
-    assert (found.returncode, found.stdout) == (0, wanted)
-    done = here(*LONGER)
-    assert done.returncode == 0, done.stderr
-
-
 def test_test_pictures_that_were_trained_on_are_named(here, tmp_path):
     assert here(*TRAIN).returncode == 0
     name = next(iter(listed(tmp_path / "runs" / "own")["t"]))
@@ -257,23 +197,6 @@ def test_a_run_keeps_to_the_validation_folder_that_it_was_begun_with(own, tmp_pa
     assert f"names samples in '{tmp_path / 'checked'}', but is not in the folder" in done.stderr
 
 
-def test_the_runs_of_a_group_have_one_validation_folder(own, tmp_path):
-    given = (*TRAIN, "--seeds", "2")
-    assert own(*given).returncode == 0
-    runs = [tmp_path / "runs" / "own-seeds" / f"seed-{seed}" for seed in (1, 2)]
-    wanted = [(listed(run), arrays(run)) for run in runs]
-    assert [{*parts["v"]} for parts, _ in wanted] == [OWN_NAMES] * 2
-    done = own("eval", "--ensemble", str(runs[0].parent), *VALIDATE[1:4], "--weights", "validation")
-    assert done.returncode == 0, done.stderr
-    shutil.rmtree(runs[1])
-    paint(tmp_path / "checked" / "b" / "new.png", 900)
-    refused = own(*given, "--resume")
-    assert (refused.returncode, "1 added: ../validation/b/new.png" in refused.stderr) == (1, True)
-    done = own(*given, "--resume", "--same-samples")
-    assert done.returncode == 0, done.stderr
-    assert [(listed(run), arrays(run)) for run in runs] == wanted
-
-
 def test_a_class_of_which_nothing_is_trained_on_is_told(here, tmp_path):
     for path in sorted((tmp_path / "pics" / "b").iterdir())[2:]:
         path.unlink()
@@ -283,41 +206,3 @@ def test_a_class_of_which_nothing_is_trained_on_is_told(here, tmp_path):
     said = [here(*wide, f"data.split_seed={seed}").stderr for seed in range(1, 6)]
     told = "warning: no sample of b is trained on; the network cannot learn such a class"
     assert {told in text for text in said} == {True, False}
-
-
-def test_a_run_of_before_keeps_its_split(here, tmp_path):
-    """Version 0.1.0 had neither a list nor shares of classes."""
-    assert here(*TRAIN, "--set", "data.stratified=false").returncode == 0
-    run = tmp_path / "runs" / "own"
-    drawn = listed(run)
-    before = json.loads(here(*VALIDATE, "--json").stdout)
-    path = newest_checkpoint(run / "checkpoints").path
-    _as_of_before(path)
-    (run / "samples.json.gz").unlink()
-    assert json.loads(here(*VALIDATE, "--json").stdout) == before
-    done = here(*LONGER)
-    assert done.returncode == 0, done.stderr
-    assert listed(run) == drawn
-    assert "stratified" not in (run / "config.yaml").read_text()
-    # A new run has shares.
-    assert here(*TRAIN).returncode == 0
-    assert sorted(name[0] for name in listed(tmp_path / "runs" / "own-2")["v"]) == [*"aabbcc"]
-    begun = here(*TRAIN, "--init-from", str(path), "--set", "name=next")
-    assert begun.returncode == 0, begun.stderr
-    assert {*listed(tmp_path / "runs" / "next")["v"]} == {*drawn["v"]}
-
-
-def _as_of_before(path: Path) -> None:
-    """Write the checkpoint as version 0.1.0 would have."""
-    from dataclasses import replace
-
-    from dnnstack.training.records.formats.checkpoint import encode, manifest_text
-
-    found = read_checkpoint(path)
-    config = found.provenance.config.replace("stratified: false, ", "")
-    config = config.replace("  stratified: false\n", "")
-    assert "stratified" not in config
-    origin = replace(found.provenance, config=config, samples="", overrides=())
-    pieces = encode(found.arrays, found.state, origin)
-    path.write_bytes(b"".join(pieces))
-    path.with_suffix(".json").write_bytes(manifest_text(found.state.step, path, pieces))

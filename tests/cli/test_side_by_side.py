@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.many.claims import Claims
+from dnnstack.many.group import Claims
 from dnnstack.training.records.formats.store import newest_checkpoint
 
 from ..support.own_group import in_own_group
@@ -93,7 +93,7 @@ def test_the_run_of_a_worker_that_is_killed_is_taken_by_another(environment, tmp
     assert _left(tmp_path / "killed" / group) == _left(tmp_path / "whole" / group)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR2])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR2])
 def test_a_signal_ends_all_of_them_in_order(environment, run_in, tmp_path, number):
     with _begun(tmp_path, environment, 100_000) as process:
         _trains(tmp_path, 2)

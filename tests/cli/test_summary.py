@@ -1,13 +1,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-from collections.abc import Callable
 
 from ..support.ran import ran
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def test_a_table_and_json_say_the_same(run):
@@ -52,23 +48,6 @@ def test_neither_data_nor_a_backend_is_touched(tmp_path):
     done = ran([sys.executable, "-c", program], cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-def test_figures_of_one_rank_are_called_so(run):
-    lines = run("summary", "--config", "tiny.yaml", "--ranks", "2").stdout.splitlines()
-    assert lines[1] == "figures of one of 2 ranks, which computes 16 of a batch of 32"
-    assert "memory of a training step of one of 2 ranks, 16 of a batch of 32" in lines
-    assert "memory of training of one of 2 ranks on a GPU, at most" in lines
-    assert any(line.startswith("a training step of one of 2 ranks computes ") for line in lines)
-    assert "rank" not in run("summary", "--config", "tiny.yaml").stdout
-
-
-def test_figures_of_bands_are_called_so(run):
-    lines = run(*("summary", "--config", "lenet-space.yaml", "--ranks", "2")).stdout.splitlines()
-    assert lines[1] == (
-        "figures of one of 2 ranks, which computes a band of each picture of a batch of 64"
-    )
-    assert "memory of a training step of one of 2 ranks, batch of 64" in lines
 
 
 def test_a_run_is_named_as_for_eval(run, run_in, trained):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from dnnstack.common.errors import DatasetError, Interrupted, UsageError
-from dnnstack.many.claims import Taken
+from dnnstack.many.group import Taken
 from dnnstack.many.outcome import Outcome
 from dnnstack.many.screen import Said, Screen
 from dnnstack.many.together import Together, check_together, worth
@@ -28,7 +28,6 @@ from .conftest import TINY
 from .test_groups import SHORT, TRAIN
 from .test_side_by_side import _left, _trains
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
 _SCRIPT = """
 import sys
 from dnnstack.cli import run
@@ -328,16 +327,6 @@ def test_what_cannot_be_trained_together_is_trained_in_turn(run, environment, ti
     assert "the runs left are trained one after the other" in text
     assert "seed-4: run 4 of 4" in text
     assert _left(tiny / "runs/tiny-seeds-2") == _left(tiny / "runs/tiny-seeds")
-
-
-def test_a_run_that_has_failed_is_not_trained_again_in_turn_either(environment, tiny):
-    settings = "optimizer={type: sgd, lr: 1.0e+30}"
-    argv = (*TRAIN, "--seeds", "5", *SHORT)
-    status, text, _ = _spread(tiny, environment, *argv, fails=settings, more=_FULL)
-    assert status == 1, text
-    assert "the runs left are trained one after the other" in text
-    assert (text.count("seed-1: "), text.count("seed-2: ")) == (2, 2)
-    assert "seed-5: run 5 of 5" in text
 
 
 @pytest.mark.parametrize(

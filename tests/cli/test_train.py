@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import pty
 import re
 import shlex
-import signal
 import subprocess
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from dnnstack.configs import parse_config
-from dnnstack.training.records.formats.checkpoint import read_checkpoint
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
 STEPS = 26
 
 
@@ -83,7 +79,7 @@ def test_json_lines_and_nothing_else(run, tmp_path):
 def test_json_of_what_is_not_finite(capsys):
     from dnnstack.cli.progress import JsonLines
 
-    JsonLines().on_log({"step": 3, "loss": float("nan"), "accuracy": 0.5, "run": Path("a")})
+    JsonLines().on_log({"step": 3, "loss": float("nan"), "accuracy": 0.5, "run": pathlib.Path("a")})
     expected = {"event": "log", "step": 3, "loss": None, "accuracy": 0.5, "run": "a"}
     assert json.loads(capsys.readouterr().out) == expected
 
@@ -112,76 +108,6 @@ def test_flags_are_part_of_the_effective_config(run, tmp_path):
     text = (tmp_path / "runs" / "tiny" / "config.yaml").read_text("utf-8")
     config = parse_config(text, "config.yaml")
     assert (config.run.device, config.run.threads, config.train.max_steps) == ("numpy", 1, 1)
-
-
-def _arrays(path: Path) -> dict[str, bytes]:
-    return {name: array.tobytes() for name, array in read_checkpoint(path).arrays.items()}
-
-
-@pytest.mark.parametrize("by", ["latest", "name", "folder", "checkpoint"])
-def test_resume_ends_like_a_run_that_was_never_stopped(run, trained, tmp_path, by):
-    run("train", "--config", "tiny.yaml", "--device", "numpy", "--set", "train.epochs=1", status=0)
-    place = {
-        "latest": [],
-        "name": ["tiny"],
-        "folder": ["runs/tiny"],
-        "checkpoint": ["runs/tiny/checkpoints/step-13.safetensors"],
-    }[by]
-    # A flag behind --resume must not be taken for its path.
-    rest = run("train", "--resume", *place, "--config", "tiny.yaml", "--device", "numpy", status=0)
-    resumed = "resumed     at step 13 (epoch 1.00), from runs/tiny/checkpoints/step-13.safetensors"
-    lines = rest.stdout.splitlines()
-    assert resumed in lines
-    best = re.compile(r"best        \d+\.\d\d% on validation so far, at step 13")
-    assert any(best.fullmatch(line) for line in lines)
-    assert (
-        "the run was started with --set train.epochs=1; without it this goes on to step 26: repeat "
-        "the --set, or press Ctrl-C"
-    ) in rest.stderr
-    ended = Path("runs", "tiny", "checkpoints", f"step-{STEPS}.safetensors")
-    assert _arrays(tmp_path / ended) == _arrays(trained / ended)
-
-
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_and_says_how_to_go_on(run, tmp_path, environment, command, number, status):
-    config = (tmp_path / "tiny.yaml").read_text("utf-8").replace("epochs: 2", "epochs: 100000")
-    (tmp_path / "long.yaml").write_text(config, encoding="utf-8")
-    with subprocess.Popen(
-        [*command, "train", "--config", "long.yaml", "--device", "numpy"],
-        cwd=tmp_path,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("step"):
-                break
-        process.send_signal(number)
-        out, err = process.communicate(timeout=60)
-    # A person waits for what Ctrl-C does.
-    ending = "dnnstack: saves and ends after this step; Ctrl-C again ends now, unsaved\n"
-    assert (process.returncode, err) == (status, ending * (number == signal.SIGINT))
-    lines = out.splitlines()
-    match = re.match(r"interrupted at step (\d+) of 1300000 ", next(filter(_ended, lines)))
-    assert match is not None
-    saved = tmp_path / "runs" / "long" / "checkpoints" / f"step-{match[1]}.safetensors"
-    assert read_checkpoint(saved).state.step == int(match[1])
-    # The run's own config is named because a flag was given; --set here ends it at once.
-    again = "resume with dnnstack train --config runs/long/config.yaml --resume runs/long"
-    assert lines[-1] == again
-    finished = run(
-        *shlex.split(lines[-1].partition("dnnstack ")[2]),
-        "--set",
-        f"train={{max_steps: {int(match[1]) + 1}}}",
-        status=0,
-    )
-    assert f"at step {int(match[1]) + 1} of" in finished.stdout
-
-
-def _ended(line: str) -> bool:
-    return line.startswith("interrupted")
 
 
 @pytest.mark.parametrize(("columns", "rate"), [(80, ""), (120, "lr 0.1 ")])

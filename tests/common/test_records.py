@@ -222,32 +222,6 @@ def test_values_for_the_start_alone():
     assert names[0] == names[1]
 
 
-def test_values_are_set_as_any_attribute():
-    @records.dataclass
-    class Checked:
-        size: int
-        self: str = "a field of this name"
-
-        def __setattr__(self, name: str, value: Any) -> None:
-            if name == "size" and value < 1:
-                raise ValueError("too small")
-            object.__setattr__(self, name, value)
-
-    class Halved(Checked):
-        @property
-        def size(self) -> int:
-            return self.half * 2
-
-        @size.setter
-        def size(self, value: int) -> None:
-            self.half = value // 2
-
-    assert Checked(3, self="x").self == "x"
-    with pytest.raises(ValueError, match="too small"):
-        Checked(0)
-    assert (Halved(6).half, Halved(6).size) == (3, 6)
-
-
 def test_a_frozen_dataclass_may_derive_from_a_record():
     @dataclasses.dataclass(frozen=True)
     class Derived(Kept):

@@ -34,25 +34,6 @@ def test_blocks_and_repeat_are_what_they_stand_for():
     assert parse_config(effective_yaml(short), "x.yaml") == short
 
 
-def test_composites_are_written_as_a_person_would_nest_them():
-    config = read(
-        """\
-layers:
-  - residual: {body: [{conv2d: {filters: 8, kernel_size: 3}}, relu], shortcut: padding, name: a}
-  - concat: {branches: [[relu], []]}
-""",
-        "",
-    )
-    text = effective_yaml(config).partition("layers:\n")[2].partition("loss:")[0]
-    assert text.splitlines()[:3] == ["  - residual:", "      name: a", "      body:"]
-    assert text.splitlines()[3].startswith("        - conv2d: {filters: 8, kernel_size: 3, ")
-    assert text.splitlines()[-3:] == [
-        "        - relu",
-        "      shortcut: padding",
-        "  - concat: {branches: [[relu], []]}",
-    ]
-
-
 def test_names_count_over_the_whole_net_and_join_with_dots():
     config = read(
         """\

@@ -12,7 +12,7 @@ import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import DatasetInfo, Downloads, ImageSet, csv_file, describe, load
 from dnnstack.datasets.csv_file import SEPARATORS, read_rows
-from dnnstack.training.assemble import of_trained_rows
+from dnnstack.training.normalization import of_trained_rows
 from hypothesis import given
 from hypothesis import strategies as st
 

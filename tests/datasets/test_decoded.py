@@ -168,17 +168,6 @@ def _put(path: Path, content: bytes) -> None:
     entry.write_text(json.dumps(table))
 
 
-@pytest.mark.parametrize("header", [b"(" * 5000, b"-" * 9000, b"{'descr': '|u1'", b"{}", b"'"])
-def test_no_header_is_a_traceback_whatever_its_hash(root, cache, header):
-    """NumPy has Python's parser read it, which has errors of its own."""
-    write(root)
-    load("mnist", "train", root=root)
-    (path,) = (cache / "decoded").glob("mnist-train-*/labels.npy")
-    length = len(header).to_bytes(2, "little")
-    _put(path, b"\x93NUMPY\x01\x00" + length + header + bytes(100))
-    np.testing.assert_array_equal(load("mnist", "train", root=root).labels, LABELS)
-
-
 @pytest.mark.parametrize(
     ("name", "array"),
     [

@@ -8,13 +8,9 @@ import struct
 
 import numpy as np
 import pytest
-from dnnstack.common.errors import DatasetError
-from dnnstack.datasets import Downloads, describe, files, load, registry
+from dnnstack.datasets import describe, files, load, registry
 from dnnstack.datasets.download import Origin, RemoteFile
-from dnnstack.datasets.idx_set import IdxSet
-from dnnstack.datasets.mnist import FASHION_MNIST, MNIST
-
-from ..support.https_server import Request, Server, serving
+from dnnstack.datasets.idx_set import FASHION_MNIST, MNIST, IdxSet
 
 PICTURES = (np.arange(4 * 784) % 251).astype(np.uint8).reshape(4, 28, 28)
 LABELS = np.array([9, 0, 3, 1], np.uint8)
@@ -77,47 +73,6 @@ def test_mnist_in_its_place_is_said(folder, caplog):
     assert "train-images-idx3-ubyte.gz is not the original Fashion-MNIST file" in warned
     found = files("fashion_mnist", folder.parent)
     assert [file.state for file in found] == ["other", *["verified"] * 3]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (ORIGINALS["t10k-images-idx3-ubyte.gz"], "has 2 pictures, but .* 4 labels"),
-        (ORIGINALS["train-images-idx3-ubyte.gz"][:-9], "damaged gzip file"),
-        (packed(PICTURES[:, 1:]), "items of 27x28, expected 28x28"),
-    ],
-)
-def test_files_that_do_not_fit_are_refused(folder, content, message):
-    (folder / "train-images-idx3-ubyte.gz").write_bytes(content)
-    with pytest.raises(DatasetError, match=message):
-        load("fashion_mnist", "train", root=folder.parent)
-
-
-def test_a_label_out_of_range_is_refused(folder):
-    (folder / "train-labels-idx1-ubyte.gz").write_bytes(packed(LABELS + 1))
-    with pytest.raises(DatasetError, match="label 10 of picture 0 is not from 0 to 9"):
-        load("fashion_mnist", "train", root=folder.parent)
-
-
-def test_missing_files_are_downloaded_and_verified(monkeypatch, trusted, tmp_path):
-    wrong: list[str] = []
-
-    def answer(request: Request) -> None:
-        name = request.path.rpartition("/")[2]
-        request.give_range(packed(PICTURES[1:]) if name in wrong else ORIGINALS[name])
-
-    def serve(server: Server) -> None:
-        monkeypatch.setitem(registry.DATASETS, "fashion_mnist", small(server.url))
-
-    with serving(answer) as server:
-        serve(server)
-        wrong.append("train-images-idx3-ubyte.gz")
-        with pytest.raises(DatasetError, match="wrong SHA-256"):
-            load("fashion_mnist", "train", root=tmp_path, downloads=Downloads(offline=False))
-        wrong.clear()
-        data = load("fashion_mnist", "train", root=tmp_path, downloads=Downloads(offline=False))
-    np.testing.assert_array_equal(data.images[:, 0], PICTURES)
-    assert {file.state for file in files("fashion_mnist", tmp_path)} == {"verified"}
 
 
 def test_what_is_known_of_the_originals():

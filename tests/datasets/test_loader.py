@@ -146,25 +146,6 @@ def test_the_shares_are_rounded_for_those_that_lack_most():
     assert sorted(rare[split_validation(5, 4, 3, rare)[1]].tolist()) == [0, 1, 1, 1]
 
 
-@given(
-    sizes=st.lists(st.integers(1, 30), min_size=2, max_size=8),
-    validation=st.one_of(st.integers(0, 20), st.floats(0.0, 0.4)),
-    bars=st.lists(st.booleans(), min_size=240, max_size=240),
-)
-def test_each_class_of_two_gives_a_sample(sizes, validation, bars):
-    labels, count = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes), sum(sizes)
-    barred = np.array(bars[:count])
-    there = np.minimum(sizes, np.bincount(labels[~barred], minlength=len(sizes)))
-    able = (there > 0) & (np.array(sizes) > 1)
-    asked = int(validation * count) if isinstance(validation, float) else validation
-    if max(asked, able.sum()) >= count or (validation and not asked and not able.any()):
-        return
-    held = split_validation(count, validation, 5, labels, barred, each=True)[1]
-    counts = np.bincount(labels[held], minlength=len(sizes))
-    assert ((counts > 0) >= able).all() or not validation
-    assert len(held) == min(max(asked, able.sum()) if validation else 0, there.sum())
-
-
 def test_what_a_class_gives_is_at_the_cost_of_those_that_give_most():
     labels = np.repeat(np.arange(5, dtype=np.int32), (30, 20, 10, 2, 1))
 

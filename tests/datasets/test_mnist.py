@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets import Downloads, describe, files, load, mnist, registry
+from dnnstack.datasets import Downloads, describe, files, idx_set, load, registry
 from dnnstack.datasets.download import Origin, RemoteFile
 
 from ..support.https_server import Request, serving
@@ -21,13 +21,6 @@ from ..support.stored import cases
 @pytest.fixture
 def root(tmp_path):
     return tmp_path / "data"
-
-
-def forbid_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: object) -> None:
-        raise AssertionError("the source files were read again")
-
-    monkeypatch.setattr("dnnstack.datasets.idx_set.read_idx", fail)
 
 
 def test_describe_reads_nothing():
@@ -101,30 +94,6 @@ def test_other_files_than_the_originals_are_used_with_a_warning_every_time(root,
         assert "train-images-idx3-ubyte.gz is not the original MNIST file" in warned[0]
 
 
-def test_a_warm_start_does_not_read_the_sources(root, monkeypatch):
-    write(root)
-    load("mnist", "train", root=root)
-    forbid_reading(monkeypatch)
-    np.testing.assert_array_equal(load("mnist", "train", root=root).images[:, 0], PICTURES)
-
-
-def test_changed_sources_are_noticed(root):
-    write(root)
-    load("mnist", "train", root=root)
-    write(root, PICTURES[::-1], LABELS[::-1])
-    data = load("mnist", "train", root=root)
-    np.testing.assert_array_equal(data.images[:, 0], PICTURES[::-1])
-    np.testing.assert_array_equal(data.labels, LABELS[::-1])
-
-
-def test_moved_sources_share_the_decoded_arrays(tmp_path, cache):
-    write(tmp_path / "one")
-    write(tmp_path / "two", names=("train-images.idx3-ubyte", "train-labels.idx1-ubyte"))
-    load("mnist", "train", root=tmp_path / "one")
-    load("mnist", "train", root=tmp_path / "two")
-    assert len(list((cache / "decoded").glob("mnist-train-*"))) == 1
-
-
 @pytest.fixture
 def mirror(monkeypatch, trusted):
     """A server that has a small MNIST, taken for the original."""
@@ -144,7 +113,7 @@ def mirror(monkeypatch, trusted):
         for name, content in originals.items()
     )
     with serving(answer) as server:
-        small = dataclasses.replace(mnist.MNIST, origin=Origin((server.url,), files))
+        small = dataclasses.replace(idx_set.MNIST, origin=Origin((server.url,), files))
         monkeypatch.setitem(registry.DATASETS, "mnist", small)
         yield server
 
@@ -196,10 +165,10 @@ def test_the_files_that_are_there_are_checked(root, mirror):
 
 
 def test_the_known_files_are_those_of_the_origin():
-    for mirror in mnist.MNIST.origin.mirrors:
+    for mirror in idx_set.MNIST.origin.mirrors:
         assert mirror.startswith("https://")
         assert mirror.endswith("/")
-    for file in mnist.MNIST.origin.files:
+    for file in idx_set.MNIST.origin.files:
         assert file.content_size is not None
         count = 60_000 if file.name.startswith("train") else 10_000
         assert file.content_size == (16 + 784 * count if "images" in file.name else 8 + count)

@@ -58,17 +58,6 @@ def test_load_draws_the_first_samples_of_the_split_and_caches_them(tmp_path, mon
     np.testing.assert_array_equal(again.images, train.images)
 
 
-def test_splits_and_seeds_have_no_picture_in_common(tmp_path):
-    def pictures(split: str, seed: int) -> set[bytes]:
-        options = {"train_count": 1000, "test_count": 1000, "seed": seed}
-        data = load("strokes", split, root=tmp_path, options=options)  # type: ignore[arg-type]
-        return {image.tobytes() for image in data.images}
-
-    sets = [pictures("train", 0), pictures("test", 0), pictures("train", 1)]
-    assert [len(each) for each in sets] == [1000, 1000, 1000]
-    assert len(set.union(*sets)) == 3000
-
-
 def test_a_smaller_set_is_the_beginning_of_a_larger_one(tmp_path):
     small = load("strokes", "test", root=tmp_path, options={"test_count": 10})
     large = load("strokes", "test", root=tmp_path, options={"test_count": 200})
@@ -82,40 +71,6 @@ def test_a_sample_does_not_depend_on_its_batch(sample, start, count):
     images, labels = draw(STREAM, start, start + count)
     np.testing.assert_array_equal(images, sample[0][start : start + count])
     np.testing.assert_array_equal(labels, sample[1][start : start + count])
-
-
-def test_every_digit_comes_about_as_often(sample):
-    counts = np.bincount(sample[1], minlength=10)
-    # Five standard deviations of a binomial count.
-    assert np.abs(counts - 150).max() < 5 * (1500 * 0.1 * 0.9) ** 0.5
-
-
-def test_pictures_have_the_format_of_mnist(sample):
-    images = sample[0].astype(np.int64)
-    ruler = np.arange(28)
-    mass = images.sum((1, 2))
-    assert (mass > 255 * 5).all()
-    for axis in (1, 2):
-        profile = images.sum(axis)
-        used = profile > 0
-        first, last = used.argmax(1), 27 - used[:, ::-1].argmax(1)
-        # The ink fits into the 20x20 box, wherever that lies.
-        assert (last - first + 1).max() == 20
-        centre = (profile * ruler).sum(1) / mass
-        # Nearest whole pixel, except where the box would leave the field.
-        free = (first > 0) & (last < 27)
-        assert (np.abs(centre[free] - 14.0) <= 0.5 + 1e-9).all()
-        assert free.mean() > 0.98
-    sides = [(images.max(axis) > 0).sum(1) for axis in (1, 2)]
-    assert (np.maximum(*sides) >= 18).mean() > 0.97
-    assert (images.max((1, 2)) > 250).mean() > 0.9
-    assert 0.10 < (images > 0).mean() < 0.30
-
-
-def test_pictures_are_light_on_a_black_border(sample):
-    images = sample[0]
-    assert np.median(images) == 0
-    assert (images[:, [0, -1], :] > 0).mean() < 0.01
 
 
 def test_drawing_does_not_change_between_releases():

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import gc
-import math
 import socket
 import threading
-import time
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,6 @@ import pytest
 from dnnstack.common.errors import DatasetError, DnnlError
 from dnnstack.common.machine import available_threads
 from dnnstack.exports import serving
-from dnnstack.exports.batching import Batches
 from dnnstack.exports.listening import Door
 from dnnstack.exports.serving import Counts
 from PIL import Image
@@ -134,14 +130,6 @@ def test_what_is_refused(served, what, headers, body, status, said):
     assert "\n" not in found[2]["error"]
 
 
-def test_a_file_of_the_server_is_not_read(served, files):
-    for given in (str(files[0]), [str(files[0])]):
-        for key in ("image", "images", "values", "rows"):
-            body = {key: given}
-            found = asked(served, "POST /predict", body)
-            assert found[0] == 400, key
-
-
 def test_sizes_are_limited(served, model, files):
     picture, most = base64_of(files[0]), serving.MOST_SAMPLES
     for count, status in ((most, 200), (most + 1, 413)):
@@ -205,6 +193,7 @@ def test_health_and_page(served, run, model):  # noqa: F811
     assert (found["run"], found["checkpoint"]) == (run.name, model.checkpoint.name)
     assert (found["shape"], found["classes"]) == ([1, 28, 28], model.classes_.tolist())
     assert found["version"] == dnnstack.__version__
+    assert served._decoding._value == min(8, available_threads())
     status, headers, page = asked(served, "GET /")
     assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert "<canvas" in page
@@ -312,29 +301,6 @@ def test_requests_at_once_are_computed_together(model, files, monkeypatch):
     assert sizes == [1, 16, 16, 4, 4]
 
 
-@pytest.mark.parametrize("most", [1, 2, 3, 16, 30])
-def test_batches_give_each_thread_its_own(most):
-    sizes: list[int] = []
-    seen: list[int] = []
-
-    def double(batch: Any) -> Any:
-        seen.append(len(batch))
-        time.sleep(0.001)
-        return 2 * batch[:, 0, 0]
-
-    batches = Batches(double, most, sizes.append)
-    assert batches.sizes == (1, math.isqrt(most), most)
-    with ThreadPoolExecutor(20) as pool:
-        given = [np.full((1 + n % 3, 1, 1, 2), n) for n in range(60)]
-        for n, found in enumerate(pool.map(batches, given)):
-            assert np.array(found).tolist() == [[2 * n, 2 * n]] * (1 + n % 3)
-    assert set(seen) <= set(batches.sizes)
-    assert sum(sizes) == 120
-    assert all(count <= size for count, size in zip(sizes, seen, strict=True))
-    # The middle size is at least half full.
-    assert all(2 * c > s or s == 1 for c, s in zip(sizes, seen, strict=True))
-
-
 def test_a_large_picture_is_refused(served, tmp_path):
     Image.new("1", (8001, 8000)).save(tmp_path / "bomb.png")
     body = (tmp_path / "bomb.png").read_bytes()
@@ -358,15 +324,3 @@ def test_what_was_refused_is_freed_at_once(served, monkeypatch):
         assert seen[0]() is None
     finally:
         gc.enable()
-
-
-def test_decoders_are_limited(served, files, monkeypatch):
-    real, left = serving.read_picture, []
-
-    def read(*given: Any, **how: Any) -> Any:
-        left.append(served._decoding._value)
-        return real(*given, **how)
-
-    monkeypatch.setattr(serving, "read_picture", read)
-    asked(served, "POST /predict", files[0].read_bytes())
-    assert left == [served._decoding._value - 1] == [min(8, available_threads()) - 1]

@@ -58,12 +58,7 @@ def arrays(work: Path) -> list[dict[str, NDArray[np.float32]]]:
 
 
 def check_compression(
-    stage: Stage,
-    scene: Scene,
-    root: Path,
-    ended: Ended,
-    whole: Path,
-    note: Callable[[str], None],
+    stage: Stage, scene: Scene, root: Path, ended: Ended, whole: Path, note: Callable[[str], None]
 ) -> None:
     """After a fault: what was compressed is untouched, and it can be brought to the same end."""
     if ended.status != 0:

@@ -1,8 +1,8 @@
 """Runs command lines in forked children, in which the shim is armed.
 
-A script, started with the shim in LD_PRELOAD; without it ``layer.py`` does its work. It runs a
-training, an evaluation and a prediction once itself, so that a child has everything imported; these
-use NumPy alone, which can be forked. A job is a line of JSON; the answer is the wait status.
+A script, started with the shim in LD_PRELOAD. It runs a training, an evaluation and a prediction
+once itself, so that a child has everything imported; these use NumPy alone, which can be forked. A
+job is a line of JSON; the answer is the wait status.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import dnnstack.training.records.resume  # noqa: F401  # imported before the for
 from consent import Typed  # beside this script
 from dnnstack.cli.main import main
 from dnnstack.reports import compress_plots, plots, sensitivity_report
-from layer import Layer
 from tqdm import tqdm
 
 SHIM = ctypes.CDLL(None)
@@ -33,9 +32,6 @@ _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of Linux
 def arm(job: dict[str, Any]) -> None:
     trace = os.open(job["trace"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
     fault = job["fault"]
-    if not hasattr(SHIM, "faults_arm"):
-        Layer(job, trace).arm()
-        return
     SHIM.faults_arm(
         os.fsencode(job["root"]),
         trace,
@@ -62,7 +58,7 @@ def enter(job: dict[str, Any]) -> None:
         opened = os.open(job[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         os.dup2(opened, number)
         os.close(opened)
-        if Path(job[name]).is_relative_to(job["root"]) and hasattr(SHIM, "faults_track"):
+        if Path(job[name]).is_relative_to(job["root"]):
             SHIM.faults_track(number, os.fsencode(job[name]))
 
 

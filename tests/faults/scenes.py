@@ -63,12 +63,7 @@ SCENES = {
     for scene in (
         Scene("cold", "bare", TRAIN, (*TRAIN, "--resume")),
         Scene("train", "warm", TRAIN, (*TRAIN, "--resume"), devices=("numpy", "cpu")),
-        Scene(
-            "init",
-            "weights",
-            (*TRAIN, "--init-from", WEIGHTS),
-            (*TRAIN, "--resume"),
-        ),
+        Scene("init", "weights", (*TRAIN, "--init-from", WEIGHTS), (*TRAIN, "--resume")),
         # Killed, too, while pictures are decoded into the cache, and while rows are read.
         *(
             Scene(
@@ -79,12 +74,7 @@ SCENES = {
         ),
         Scene("resume", "begun", (*TRAIN, "--resume"), (*TRAIN, "--resume")),
         Scene("auto", "warm", (*TRAIN, "--resume", "auto"), (*TRAIN, "--resume", "auto")),
-        Scene(
-            "earlier",
-            "kept",
-            (*_EARLIER, "--resume", _STEP.format(3)),
-            (*_EARLIER, "--resume"),
-        ),
+        Scene("earlier", "kept", (*_EARLIER, "--resume", _STEP.format(3)), (*_EARLIER, "--resume")),
         Scene("eval", "kept", ("eval", "--threads", "1")),
         Scene("calibrate", "kept", ("eval", "--calibrate", "--no-plots", "--threads", "1")),
         Scene(

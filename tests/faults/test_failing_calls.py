@@ -6,7 +6,6 @@ is checked after each.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import zlib
@@ -17,7 +16,7 @@ import pytest
 
 from .calls import FAILURES, KILLS, Fault
 from .compressing import SOME, check_compression, check_report
-from .conftest import Ended, player
+from .conftest import Ended
 from .grouping import check_group
 from .scenes import SCENES, Scene, Stage, check_reading, check_strangers, check_text, check_training
 
@@ -112,18 +111,3 @@ def check(
         check_report(ended, root, stage.end(scene), stage.undisturbed(scene).ended)
     else:
         check_reading(stage, scene, root, ended)
-
-
-@pytest.mark.parametrize("name", ["ENOSPC", "short", "killed-after"])
-def test_without_a_compiler_python_s_own_calls_are_tried(quick_folder, tmp_path, name):
-    (quick_folder / f"layer-{name}").mkdir()
-    fault = next(one for one in FAULTS if one.name == name)
-    with contextlib.contextmanager(player)(None, tmp_path) as play:
-        stage, scene = Stage(play, quick_folder / f"layer-{name}", "numpy"), SCENES["train"]
-        numbers = _chosen(stage, scene, fault, 0)[:: PARTS if EVERYTHING else 1]
-        for number in numbers:
-            root = stage.fresh(scene)
-            ended = stage.run(scene, root, fault=fault.job(number))
-            hit = next(call for call in ended.calls if call.number == number)
-            assert hit.error or fault.action != "fail"
-            check(stage, scene, root, fault, ended, {"resumed": 0})

@@ -18,14 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets import (
-    Downloads,
-    Preparation,
-    describe,
-    load,
-    picture_files,
-    read_picture,
-)
+from dnnstack.datasets import Downloads, Preparation, describe, load, picture_files, read_picture
 from dnnstack.datasets.array_files import array_in
 from dnnstack.datasets.cifar import Part
 from dnnstack.datasets.cifar_files import CIFAR_100

@@ -267,10 +267,7 @@ GROUP_FILES = (
     Target(
         "trials",
         _read_trials,
-        lines(
-            _trial_lines(),
-            st.sampled_from(_trial_lines()).map(json.loads).flatmap(wrong_json),
-        ),
+        lines(_trial_lines(), st.sampled_from(_trial_lines()).map(json.loads).flatmap(wrong_json)),
         lambda: ["".join(f"{line}\n" for line in _trial_lines()).encode()],
     ),
     Target(

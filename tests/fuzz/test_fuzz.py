@@ -17,7 +17,7 @@ from .targets import TARGETS
 pytestmark = pytest.mark.timeout(0 if os.environ.get("DNNSTACK_FUZZ") else 600)
 
 COUNT = int(os.environ.get("DNNSTACK_FUZZ", "0"))
-USUAL, MOST_A_PART = 150, 5000
+USUAL, MOST_A_PART = 100, 5000
 PARTS = range(-(-(COUNT or USUAL) // MOST_A_PART))
 
 

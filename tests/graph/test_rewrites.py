@@ -236,39 +236,6 @@ NORMED = [
 ]
 
 
-def test_batch_norm_and_relu_become_one_operation():
-    net = network(NORMED)
-    plain = train_graph(net)
-    fused = rewritten(plain, chosen("batch_norm_relu"))
-    gone = Counter({ops.Activation: 2, ops.ActivationBackward: 2})
-    assert kinds(fused) == kinds(plain) - gone
-    forward = [op for op in fused.ops if isinstance(op, ops.BatchNorm)]
-    backward = [op for op in fused.ops if isinstance(op, ops.BatchNormBackward)]
-    assert [op.activation for op in (*forward, *backward)] == ["relu"] * 4
-    assert [op.y for op in backward] == [op.y for op in forward[::-1]]
-    layers = [[origin.layer for origin in op.origin] for op in backward]
-    assert layers == [["batch_norm_2", "relu_2"], ["batch_norm_1", "relu_1"]]
-    inferred = rewritten(net.infer_graph(1), chosen("batch_norm_relu"))
-    assert kinds(inferred)[ops.Activation] == 0
-    norms = [op for op in inferred.ops if isinstance(op, ops.BatchNormInference)]
-    assert [op.activation for op in norms] == ["relu"] * 2
-    # Whether the masks are moved behind the pools afterwards is no longer the question.
-    everything = rewritten(plain, REWRITES)
-    assert kinds(everything)[ops.ActivationBackward] == 0
-
-
-@settings(max_examples=15)
-@given(seed=st.integers(0, 1000))
-def test_fused_batch_norm_equals_unfused(seed):
-    net = network(NORMED)
-    plain = train_graph(net)
-    fused = rewritten(plain, chosen("batch_norm_relu"))
-    want, got = (trained(net, graph, "fp64", seed) for graph in (plain, fused))
-    assert "batch_norm_1.running_var" in want
-    for name, value in want.items():
-        np.testing.assert_allclose(got[name], value, rtol=1e-12, atol=1e-13, err_msg=name)
-
-
 def test_batch_norm_that_others_read_stays_apart():
     for seen in ("batch_norm_1.y", "relu_1.dx"):
         graph = train_graph(network(NORMED))

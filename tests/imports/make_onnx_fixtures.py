@@ -59,66 +59,6 @@ class ResNet(nn.Module):
         return self.fc(torch.flatten(self.avgpool(self.layer2(self.layer1(x))), 1))
 
 
-class Vgg(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        block = nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2, 2)
-        after = nn.Conv2d(4, 6, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2, 2)
-        self.features = nn.Sequential(*block, *after)
-        dense = nn.Linear(6 * 4 * 4, 8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 5)
-        self.classifier = nn.Sequential(*dense)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.features(x)
-        return self.classifier(x.view(x.size(0), -1))
-
-
-class Fire(nn.Module):
-    def __init__(self, before: int, squeezed: int, filters: int) -> None:
-        super().__init__()
-        self.squeeze = nn.Conv2d(before, squeezed, 1)
-        self.expand1x1 = nn.Conv2d(squeezed, filters, 1)
-        self.expand3x3 = nn.Conv2d(squeezed, filters, 3, padding=1)
-        self.activation = nn.ReLU()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.activation(self.squeeze(x))
-        both = self.activation(self.expand1x1(x)), self.activation(self.expand3x3(x))
-        return torch.cat(both, 1)
-
-
-class SqueezeNet(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        first = nn.Conv2d(3, 4, 3, 2), nn.ReLU(), nn.MaxPool2d(3, 2, ceil_mode=True)
-        self.features = nn.Sequential(*first, Fire(4, 2, 3), Fire(6, 2, 4))
-        last = nn.Dropout(), nn.Conv2d(8, 5, 1), nn.ReLU(), nn.AdaptiveAvgPool2d((1, 1))
-        self.classifier = nn.Sequential(*last)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.flatten(self.classifier(self.features(x)), 1)
-
-
-class Dense(nn.Module):
-    """A dense block, which joins all before it, and branches in branches, as in Inception."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.two = nn.Conv2d(3, 2, 3, padding=1), nn.Conv2d(5, 2, 3, padding=1)
-        self.norm, self.way = nn.BatchNorm2d(7), nn.Conv2d(7, 2, 1)
-        self.wide, self.high = nn.Conv2d(2, 2, (1, 3), padding=(0, 1)), nn.PReLU(2)
-        self.act = nn.Sequential(nn.SiLU(), nn.ELU(0.5), nn.LeakyReLU(0.2), nn.AvgPool2d(3, 2, 1))
-        self.fc = nn.Linear(11, 5, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        one = torch.tanh(self.one(x))
-        two = torch.sigmoid(self.two(torch.cat([x, one], 1)))
-        x = self.norm(torch.cat([x, one, two], 1))
-        way = self.way(x)
-        x = torch.cat([x, torch.cat([self.wide(way), self.high(way)], 1)], 1)
-        return torch.softmax(self.fc(self.act(x).mean((2, 3))), 1)
-
-
 def _make(name: str, network: nn.Module, size: int, **how: Any) -> dict[str, Any]:
     torch.manual_seed(1)
     for module in network.modules():
@@ -154,9 +94,5 @@ if __name__ == "__main__":
         "resnet": _make("resnet", ResNet(), 32, **open_batch),
         "resnet-unfolded": _make("resnet-unfolded", ResNet(), 32, **unfolded),
         "resnet-dynamo": _make("resnet-dynamo", ResNet(), 32, dynamo=True),
-        "vgg": _make("vgg", Vgg(), 16, **open_batch),
-        "squeezenet": _make("squeezenet", SqueezeNet(), 24, **old, opset_version=11),
-        "squeezenet-dynamo": _make("squeezenet-dynamo", SqueezeNet(), 24, dynamo=True),
-        "dense": _make("dense", Dense(), 9, **unfolded),
     }
     (FOLDER / "expected.json").write_text(json.dumps(expected) + "\n")

@@ -83,7 +83,6 @@ def test_what_pytorch_exports_answers_as_in_pytorch(name, tmp_path):
     assert found.run == tmp_path / name
     said = EXPECTED[name]
     wanted = np.array(said["scores"])
-    wanted = np.log(wanted) if name == "dense" else wanted
     got = scores(found, pixels(3, said["size"], said["size"]))
     np.testing.assert_allclose(got, centred(wanted), atol=2e-5)
 
@@ -105,36 +104,23 @@ NORM = {"s": (2,), "o": (2,), "m": (2,), "var": (2,)}
 TRUE_MEAN = "t = AveragePool<kernel_shape=[3,3], strides=[2,2], "
 OPERATORS: dict[str, tuple[str, dict[str, tuple[int, ...]], str]] = {
     "conv": ("t = Conv<pads=[1,2,1,2], strides=[2,1]>(x, w, b)", W | B4, "conv2d"),
-    "dilated": ("t = Conv<dilations=[2,1]>(x, w)", W, "conv2d"),
     "groups": ("t = Conv<group=2>(x, w)", {"w": (4, 1, 3, 3)}, "conv2d"),
     "same": ('t = Conv<auto_pad="SAME_UPPER", strides=[2,2]>(x, w)', W, "conv2d"),
-    "same-lower": ('t = Conv<auto_pad="SAME_LOWER">(x, w)', W, "conv2d"),
-    "valid": ('t = Conv<auto_pad="VALID">(x, w)', W, "conv2d"),
-    "as-same": ("t = Conv<pads=[0,1,1,1], strides=[2,2]>(x, w)", W, "conv2d"),
-    "unread-padding": ("t = Conv<pads=[1,1,0,1], strides=[2,1]>(x, w)", W, "conv2d"),
     "bias-after": ("a = Conv(x, w) t = Add(a, b)", W | {"b": (1, 4, 1, 1)}, "conv2d"),
     "norm": ("t = BatchNormalization<epsilon=0.3>(x, s, o, m, var)", NORM, "batch_norm"),
-    "leaky": ("a = Sub(x, b) t = LeakyRelu<alpha=0.3>(a)", {"b": (1, 2, 1, 1)}, "leaky_relu"),
+    "leaky": ("t = LeakyRelu<alpha=0.3>(x)", {}, "leaky_relu"),
     "elu": ("a = Conv(x, w) t = Elu<alpha=0.7>(a)", W, "conv2d elu"),
     "others": ("a = Tanh(x) c = Softplus(a) t = Sigmoid(c)", {}, "tanh softplus sigmoid"),
     "silu": ("a = Sigmoid(x) t = Mul(x, a)", {}, "silu"),
-    "silu-turned": ("a = Sigmoid(x) t = Mul(a, x)", {}, "silu"),
     "prelu": ("a = Conv(x, w) t = PRelu(a, b)", W | {"b": (4, 1, 1)}, "conv2d prelu"),
-    "prelu-one": ("a = Conv(x, w) t = PRelu(a, b)", W | {"b": (1,)}, "conv2d prelu"),
     "lrn": ("t = LRN<size=3, alpha=0.5, beta=0.6, bias=1.5>(x)", {}, "lrn"),
     "max": ("t = MaxPool<kernel_shape=[3,2], strides=[2,2], pads=[1,1,1,1]>(x)", {}, "max_pool2d"),
-    "max-dense": ("t = MaxPool<kernel_shape=[2,2]>(x)", {}, "max_pool2d"),
     "max-up": ("t = MaxPool<kernel_shape=[3,3], strides=[2,2], ceil_mode=1>(x)", {}, "max_pool2d"),
-    "max-end": (
-        "t = MaxPool<kernel_shape=[3,3], strides=[2,2], pads=[0,0,1,0]>(x)",
-        {},
-        "max_pool2d",
-    ),
     "mean": (f"{TRUE_MEAN} pads=[1,1,1,1]>(x)", {}, "avg_pool2d"),
-    "mean-of-zeros": (
-        f"{TRUE_MEAN} pads=[1,1,1,1], count_include_pad=1>(x)",
+    "mean-of-all": (
+        "t = AveragePool<kernel_shape=[2,2], count_include_pad=1>(x)",
         {},
-        "pad2d avg_pool2d",
+        "avg_pool2d",
     ),
     "whole": ("t = GlobalAveragePool(x)", {}, "global_avg_pool2d"),
     "whole-kept": (
@@ -143,13 +129,8 @@ OPERATORS: dict[str, tuple[str, dict[str, tuple[int, ...]], str]] = {
         "avg_pool2d conv2d",
     ),
     "whole-mean": ("t = ReduceMean<axes=[-1,-2], keepdims=0>(x)", {}, "global_avg_pool2d"),
+    "times": ("c = Constant<value_float=-1.5>() t = Mul(c, x)", {}, "scale"),
     "scaled": ("a = Relu(x) c = Constant<value_float=0.25>() t = Div(a, c)", {}, "relu scale"),
-    "pad": (
-        "p = Constant<value_ints=[0,0,1,2,0,0,1,2]>() q = Identity(p) "
-        "v = Constant<value_float=0.5>() a = Relu(x) t = Pad(a, q, v)",
-        {},
-        "relu pad2d",
-    ),
     "sum": ("a = Conv<pads=[1,1,1,1]>(x, w) t = Add(x, a)", {"w": (2, 2, 3, 3)}, "residual conv2d"),
     "sum-of-two": (
         "a = Conv<pads=[1,1,1,1]>(x, w) c = Relu(a) e = Conv(x, v) t = Add(e, c)",
@@ -157,17 +138,6 @@ OPERATORS: dict[str, tuple[str, dict[str, tuple[int, ...]], str]] = {
         "residual conv2d relu conv2d",
     ),
     "concat": ("a = Relu(x) c = Tanh(x) t = Concat<axis=1>(c, x, a)", {}, "concat tanh relu"),
-    "concat-within": (
-        "a = Conv(x, w) c = Relu(a) e = Tanh(a) f = Conv(x, w2) t = Concat<axis=-3>(f, c, e)",
-        W | {"w2": (3, 2, 3, 3)},
-        "concat conv2d conv2d concat relu tanh",
-    ),
-    "dense-block": (
-        "a = Conv<pads=[1,1,1,1]>(x, w) c = Concat<axis=1>(x, a) e = Conv(c, v) "
-        "f = Concat<axis=1>(x, a, e) t = Relu(f)",
-        W | {"v": (1, 6, 1, 1)},
-        "concat conv2d concat conv2d relu",
-    ),
     "shared-relu": (
         "a = Relu(x) c = Tanh(a) d = Tanh(a) e = Conv(c, w) f = Conv(d, v) t = Add(e, f)",
         W | {"v": (4, 2, 3, 3)},
@@ -183,7 +153,7 @@ def reference(made: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
     return np.asarray(found, np.float64)
 
 
-AUTO = {"VALID": "[0,0,0,0]", "SAME_UPPER": "[0,1,1,1]", "SAME_LOWER": "[1,1,1,1]"}
+AUTO = {"VALID": "[0,0,0,0]", "SAME_UPPER": "[0,1,1,1]"}
 
 
 @rows("name", list(OPERATORS))
@@ -205,15 +175,8 @@ ENDS: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
         {"w": (4, 60), "b": (4,)},
     ),
     "gemm-turned": ("a = Flatten<axis=-3>(x) y = Gemm(a, w, b)", {"w": (60, 4), "b": (1, 4)}),
-    "gemm-plain": ("a = Flatten(x) y = Gemm(a, w)", {"w": (60, 4)}),
     "matmul": ("a = Flatten(x) c = MatMul(a, w) y = Add(b, c)", {"w": (60, 4), "b": (4,)}),
     "reshape": ("s = Constant<value_ints=[0,-1]>() y = Reshape(x, s)", {}),
-    "reshape-open": ("s = Constant<value_ints=[-1,60]>() y = Reshape(x, s)", {}),
-    "reshape-by-shape": (
-        "s = Shape(x) i = Constant<value_ints=[0]>() n = Gather(s, i) "
-        "m = Constant<value_ints=[-1]>() t = Concat<axis=0>(n, m) y = Reshape(x, t)",
-        {},
-    ),
     "squeeze": ("a = GlobalAveragePool(x) i = Constant<value_ints=[2,-1]>() y = Squeeze(a, i)", {}),
     "picture": ("a = Conv(x, w) y = GlobalAveragePool(a)", W),
     "norm-of-rows": (
@@ -239,44 +202,44 @@ def test_an_end_computes_what_it_does_elsewhere(name, tmp_path):
 
 REFUSED = {
     "y = Erf(x)": "Erf, 1: 'y'",
-    "a = Erf(x) b = Erf(a) y = Hardmax(b)": "Erf, 2: 'a', 'b'",
-    "a = Conv<pads=[2,0,0,0]>(x, w) y = Flatten(a)": "'a' (Conv): pads unevenly: 2 and 0 rows",
-    "a = Conv<pads=[-1,0,0,0]>(x, w) y = Flatten(a)": "'a' (Conv): has the padding [-1, 0, 0, 0]",
+    "a = Conv<pads=[2,0,0,0]>(x, w) y = Flatten(a)": "'a' (Conv): has the padding [2, 0, 0, 0]",
+    "a = Conv<pads=[-1,0,-1,0]>(x, w) y = Flatten(a)": "has the padding [-1, 0, -1, 0], not as",
+    'a = Conv<auto_pad="SAME_LOWER">(x, w) y = Flatten(a)': "not as wide at both ends",
+    "a = Pad(x, w) y = Shape(a)": "Pad, 1: 'a' Shape, 1: 'y'",
     "a = Conv<strides=[0,1]>(x, w) y = Flatten(a)": "its strides are [0, 1], not two numbers",
     "a = Conv<kernel_shape=[2,3]>(x, w) y = Flatten(a)": "its filters are not for pictures",
     "a = Conv(x, v) y = Flatten(a)": "the shapes [(4, 3, 3, 3)], not [(4, 2, 3, 3)]",
-    "a = Conv(w, x) y = Flatten(a)": "'a' (Conv): no layer takes what is computed in this place",
     "a = MaxPool<kernel_shape=[9,9]>(x) y = Flatten(a)": "a window of 9x9 does not fit",
     "a = MaxPool<kernel_shape=[2,2], dilations=[2,1]>(x) y = Flatten(a)": "is dilated",
-    "a = AveragePool<kernel_shape=[3,3], strides=[2,2], pads=[0,1,1,1], count_include_pad=1>(x) "
-    "y = Flatten(a)": "'a' (AveragePool): counts an uneven padding",
+    "a = AveragePool<kernel_shape=[3,3], pads=[1,1,1,1], count_include_pad=1>(x) y = Flatten(a)": (
+        "'a' (AveragePool): counts its padding"
+    ),
     "a = BatchNormalization<training_mode=1>(x, s, o, m, var) y = Flatten(a)": "by the batch",
     "a = ReduceMean<axes=[2]>(x) y = Flatten(a)": "is not the mean over height and width",
     "y = Flatten<axis=2>(x)": "'y' (Flatten): does not make one row of each sample",
     "i = Constant<value_ints=[2,-1]>() y = Reshape(x, i)": "does not make one row of each sample",
-    "i = Constant<value_ints=[-1,30]>() y = Reshape(x, i)": "does not make one row of each sample",
     "a = Flatten(x) c = LogSoftmax(a) y = Relu(c)": "a logarithm before other layers",
-    "a = Softmax<axis=2>(x) y = Flatten(a)": "is not along the classes",
     "a = Concat<axis=2>(x, x) y = Flatten(a)": "joins along another axis than the channels",
     "a = MaxPool<kernel_shape=[2,2]>(x) b = Add(a, x) y = Flatten(b)": "joins (2, 5, 4), (2, 6, 5)",
-    "a = Relu(x) b = Add(a, s) y = Flatten(b)": "computes with an array, as no layer does here",
-    "a = Relu(x) b = Concat<axis=1>(a, w) y = Flatten(b)": "no layer does this with what is",
-    "a = Relu(x) b = Sub(w, a) y = Flatten(b)": "no layer takes what is computed in this place",
+    "a = Relu(x) b = Add(a, s) y = Flatten(b)": "computes with an array or divides by 0, as no",
+    "c = Constant<value_float=0.0>() a = Div(x, c) y = Flatten(a)": "divides by 0",
+    "a = Relu(x) b = Div(w, a) y = Flatten(b)": "no layer takes what is computed in this place",
     "a, i = MaxPool<kernel_shape=[2,2]>(x) b = Cast<to=1>(i) c = Add(a, b) y = Flatten(c)": (
         "'b' (Cast): reads what a node before it gives beside its first output"
     ),
     "a = Add(x, x) y = Flatten(a)": "body: expected a list of at least one item",
-    "a = Conv<group=0>(x, w) y = Flatten(a)": "its filters are not for pictures",
-    "a = Gemm<transA=1>(x, s) y = Flatten(a)": "multiplies by no matrix",
     "a = Conv(x, w) b = Tanh(a) c = Relu(a) d = BatchNormalization(b, t, t, t, var4) "
     "e = Add(d, c) f = Sigmoid(d) g = Add(f, c) h = Add(g, e) y = Flatten(h)": "read across blocks",
     "z = Relu(x) y = Flatten(w)": "'y' (Flatten): is computed of arrays of the file alone",
     "y = Identity(w)": "its output does not depend on its input",
-    "c = Constant<value_float=-1.0>() a = Mul(x, c) y = Flatten(a)": "turn light into dark",
+    "a = Flatten(x) y = Sigmoid(a)": "gives a number, or answers of yes or no, but no classes",
+    "a = Conv(x, o1) y = GlobalAveragePool(a)": "gives a number, or answers of yes or no",
+    "a = Conv(x, w) b = Tanh(a) c = Conv(x, w) d = Concat<axis=1>(b, a, c) y = Flatten(d)": (
+        "read across blocks"
+    ),
     "a = Relu(x) c = Cast<to=7>(a) y = Flatten(c)": "converts to another type than float32",
-    "a = LRN<size=4>(x) y = Flatten(a)": "lrn",
 }
-ARRAYS = {"w": (4, 2, 3, 3), "v": (4, 3, 3, 3), **NORM, "t": (4,), "var4": (4,)}
+ARRAYS = {"w": (4, 2, 3, 3), "v": (4, 3, 3, 3), **NORM, "t": (4,), "var4": (4,), "o1": (1, 2, 3, 3)}
 
 
 @rows("body", list(REFUSED))
@@ -307,7 +270,7 @@ def test_blocks_within_blocks_have_an_end(tmp_path):
         assert (taken(model(body, {}), tmp_path).run is not None) == fits
 
 
-RELU = "a = Flatten(x) y = Gemm(a, w)"
+RELU, BYTES = "a = Flatten(x) y = Gemm(a, w)", "uint8[n,2,6,5] x"
 
 
 def _plain() -> onnx.ModelProto:
@@ -337,28 +300,21 @@ DAMAGED: dict[str, tuple[Callable[[onnx.ModelProto], object], str]] = {
         "is of opset 6, but those from 7 to",
     ),
     "opset-new": (lambda m: setattr(m.opset_import[0], "version", 27), "is of opset 27"),
-    "unsorted": (lambda m: m.graph.node.reverse(), "topologically sorted"),
     "missing": (lambda m: m.graph.initializer.pop(), "is damaged, or is not an ONNX file"),
     "short": (lambda m: m.graph.initializer[0].dims.__setitem__(0, 61), "has not as many numbers"),
     "huge": (
         lambda m: m.graph.initializer[0].dims.__setitem__(0, 2**60),
         "has not as many numbers",
     ),
-    "negative": (lambda m: m.graph.initializer[0].dims.__setitem__(0, -1), "a type or a shape"),
     "type": (lambda m: setattr(m.graph.initializer[0], "data_type", 8), "a type or a shape"),
-    "axes": (lambda m: m.graph.initializer[0].dims.extend([1] * 8), "a type or a shape"),
     "nan": (_nan, "numbers that are not finite"),
     "attribute": (
         lambda m: m.graph.node[1].attribute.append(onnx.helper.make_attribute("beta", 1e30)),
         "node 'Gemm': its beta is too large",
     ),
     "elsewhere": (_external("../w.bin"), "'../w.bin'; only those in the same folder"),
-    "above": (_external(".."), "'..'; only those in the same folder"),
-    "root": (_external("/etc/passwd"), "only those in the same folder are read"),
     "gone": (_external("w.bin"), "is in 'w.bin' beside it: No such file or directory"),
     "beyond": (_external("here.bin", offset="9"), "lies beyond the end of 'here.bin'"),
-    "longer": (_external("here.bin", length="9"), "lies beyond the end of 'here.bin'"),
-    "offset": (_external("here.bin", offset="x"), "lies beyond the end of 'here.bin'"),
     "few": (_external("here.bin"), "has not as many numbers"),
     "nodes": (
         lambda m: m.graph.node.extend([m.graph.node[0]] * 20_000),
@@ -384,15 +340,13 @@ def test_a_damaged_file_is_refused(name, tmp_path):
 
 def test_a_link_beside_the_file_is_not_followed_and_a_variance_is_not_negative(tmp_path):
     (tmp_path / "link.bin").symlink_to("/etc/passwd")
-    made = _plain()
-    _external("link.bin")(made)
-    with pytest.raises(dnnstack.DnnstackError, match="is a symbolic link"):
-        taken(made, tmp_path)
-    made = model(
-        "a = BatchNormalization(x, s, o, m, minus) y = Flatten(a)", {"minus": (2,), **NORM}
-    )
-    with pytest.raises(dnnstack.DnnstackError, match="running_var' has numbers"):
-        taken(made, tmp_path)
+    linked = _plain()
+    _external("link.bin")(linked)
+    body = "a = BatchNormalization(x, s, o, m, minus) y = Flatten(a)"
+    below = model(body, {"minus": (2,), **NORM})
+    for made, said in ((linked, "is a symbolic link"), (below, "running_var' has numbers")):
+        with pytest.raises(dnnstack.DnnstackError, match=said):
+            taken(made, tmp_path)
 
 
 def test_what_is_no_network_of_one_input_and_output(tmp_path):
@@ -403,106 +357,76 @@ def test_what_is_no_network_of_one_input_and_output(tmp_path):
     assert "is neither pictures" in found.reasons[0]
 
 
-def test_pixels_are_normalised_as_the_user_and_the_first_nodes_say(tmp_path):
-    body = "a = Cast<to=1>(x) c = Sub(a, m) d = Div(c, s) e = Relu(d) f = Flatten(e) y = Gemm(f, w)"
-    shapes = {"w": (60, 3), "m": (2, 1, 1), "s": (1, 2, 1, 1)}
+def test_pixels_are_normalised_as_the_user_says(tmp_path):
     x = pixels(2, 6, 5)
-    made = model(body, shapes, "uint8[n,2,6,5] x")
-    made.graph.initializer[2].CopyFrom(numpy_helper.from_array(np.float32([[[3]], [[60]]]), "m"))
-    scale = np.float32([[[[50]], [[90]]]])
-    made.graph.initializer.pop()
-    made.graph.initializer.append(numpy_helper.from_array(scale, "s"))
-    del made.graph.initializer[1]
-    made.graph.initializer.append(numpy_helper.from_array(np.float32([[[3]], [[60]]]), "m"))
-    found = taken(made, tmp_path)
-    np.testing.assert_allclose(scores(found, x), centred(reference(made, x)), atol=1e-4)
-    assert found.normalize is not None
-    np.testing.assert_allclose(found.normalize.scale, (1 / 50, 1 / 90), rtol=1e-6)
-    np.testing.assert_allclose(found.normalize.shift, (-3 / 50, -60 / 90), rtol=1e-6)
-    stated = taken(made, tmp_path, mean=[0.5], std=[0.25, 0.2])
     seen = (x / 255 - 0.5) / np.array([0.25, 0.2])[:, None, None]
-    made.graph.input[0].type.tensor_type.elem_type = 1
-    want = reference(made, seen.astype(np.float32))
-    np.testing.assert_allclose(scores(stated, x), centred(want), atol=1e-4)
-    plain = taken(_plain(), tmp_path, mean=[0.5], std=[0.25, 0.2])
+    found = taken(_plain(), tmp_path, mean=[0.5], std=[0.25, 0.2])
     want = reference(_plain(), seen.astype(np.float32))
-    np.testing.assert_allclose(scores(plain, x), centred(want), atol=1e-4)
+    np.testing.assert_allclose(scores(found, x), centred(want), atol=1e-4)
+    # Bytes are taken as they are.
+    of_bytes = model(
+        "a = Cast<to=1>(x) c = Flatten(a) y = Gemm<alpha=0.01>(c, w)", {"w": (60, 3)}, BYTES
+    )
+    want = reference(of_bytes, x)
+    np.testing.assert_allclose(scores(taken(of_bytes, tmp_path), x), centred(want), atol=1e-4)
+    found = taken(of_bytes, tmp_path, mean=[0.5])
+    assert found.normalize is not None
+    assert found.normalize.mean_and_std(255.0) == (
+        pytest.approx((0.5,) * 2),
+        pytest.approx((1,) * 2),
+    )
 
 
-def test_targets_follow_the_end_of_the_network(tmp_path):
-    x = pixels(2, 6, 5)
-    for end, kind, loss in (
-        ("y = Sigmoid(c)", "yes_no", "binary_cross_entropy"),
-        ("y = Identity(c)", "class", "cross_entropy"),
-    ):
-        made = model(f"a = Flatten(x) c = Gemm(a, w) {end}", {"w": (60, 3)})
-        found = taken(made, tmp_path)
-        trained = find_trained(str(found.run), None, tmp_path, str)
-        assert (trained.data.kind, trained.config.loss.type) == (kind, loss)
-    rows_of_numbers = model("y = Gemm(x, w)", {"w": (4, 1)}, "float[n,4] x")
-    found = taken(rows_of_numbers, tmp_path)
+def test_rows_are_told_apart_by_a_program(tmp_path):
+    made = model("y = Gemm(x, w)", {"w": (4, 3)}, "float[n,4] x")
     given = np.float32([[1, 2, 3, 4], [0.5, -1, 2, 9]])
-    with dnnstack.load(found.run, device="numpy") as net:
-        np.testing.assert_allclose(net.predict(given), reference(rows_of_numbers, given), rtol=1e-5)
-    yes_no = model("a = Flatten(x) c = Gemm(a, w) y = Sigmoid(c)", {"w": (60, 3)})
-    with dnnstack.load(taken(yes_no, tmp_path).run, device="numpy") as net:
-        want = reference(yes_no, (x / 255).astype(np.float32))
-        np.testing.assert_allclose(net.predict_proba(x), want, atol=1e-6)
+    np.testing.assert_allclose(
+        scores(taken(made, tmp_path), given), centred(reference(made, given)), atol=1e-4
+    )
 
 
-def test_names_of_classes(tmp_path):
-    def classes(wishes: dict[str, Any], **said: str) -> tuple[str, ...]:
-        made = _plain()
-        for key, value in said.items():
-            made.metadata_props.add(key=key, value=value)
-        return taken(made, tmp_path, **wishes).classes
+CLASSES: list[tuple[dict[str, Any], dict[str, str], tuple[str, ...] | str]] = [
+    ({}, {}, ("0", "1", "2")),
+    ({}, {"names": "{0: 'a', 1: \"it's\", 2: 'c d'}"}, ("a", "it's", "c d")),
+    ({}, {"names": "{0: 'a', 2: 'b', 1: 'c'}"}, ("0", "1", "2")),
+    ({}, {"class_names": '["a", "b", "c"]', "names": "{0: 'x'}"}, ("a", "b", "c")),
+    ({}, {"class_names": '["a", "b"]'}, ("0", "1", "2")),
+    ({"classes": ["d", "e", "f"]}, {"class_names": '["a", "b", "c"]'}, ("d", "e", "f")),
+    ({"classes": ["d", "e"]}, {}, "--classes: 2 names, but the network has 3"),
+    ({"mean": [1, 2, 3]}, {}, "--mean: 3 numbers for 2 channels"),
+    ({"std": [1, 0]}, {}, "--std: expected finite numbers, and deviations above 0"),
+    ({"mean": [float("nan")]}, {}, "--mean: expected finite numbers"),
+    ({"name": "../x"}, {}, "--name: '../x' is no name of a run; 'x' would be one"),
+    ({"overrides": ["layers.dense_1.use_bias=true"]}, {}, "has other weights"),
+]
 
-    assert classes({}) == ("0", "1", "2")
-    assert classes({}, names="{0: 'a', 1: \"it's\", 2: 'c d'}") == ("a", "it's", "c d")
-    assert classes({}, names="{0: 'a', 2: 'b', 1: 'c'}") == ("0", "1", "2")
-    assert classes({}, class_names='["a", "b", "c"]', names="{0: 'x'}") == ("a", "b", "c")
-    assert classes({}, class_names='["a", "b"]') == ("0", "1", "2")
-    assert classes({"classes": ["d", "e", "f"]}, class_names='["a", "b", "c"]') == ("d", "e", "f")
-    with pytest.raises(dnnstack.DnnstackError, match="--classes: 2 names, but the network has 3"):
-        classes({"classes": ["d", "e"]})
-    for wishes, message in (
-        ({"mean": [1, 2, 3]}, "--mean: 3 numbers for 2 channels"),
-        ({"std": [1, 0]}, "--std: expected finite numbers, and deviations above 0"),
-        ({"mean": [float("nan")]}, "--mean: expected finite numbers"),
-        ({"name": "../x"}, "--name: '../x' is no name of a run; 'x' would be one"),
-        ({"name": ""}, "--name: '' is no name of a run"),
-    ):
-        with pytest.raises(dnnstack.DnnstackError, match=re.escape(message)):
-            classes(wishes)
-    with pytest.raises(dnnstack.DnnstackError, match="has other weights"):
-        classes({"overrides": ["layers.dense_1.use_bias=true"]})
+
+@rows("case", CLASSES)
+def test_wishes(case, tmp_path):
+    wishes, said, wanted = case
+    made = _plain()
+    for key, value in said.items():
+        made.metadata_props.add(key=key, value=value)
+    if isinstance(wanted, tuple):
+        assert taken(made, tmp_path, **wishes).classes == wanted
+        return
+    with pytest.raises(dnnstack.DnnstackError, match=re.escape(wanted)):
+        taken(made, tmp_path, **wishes)
 
 
 def test_without_the_package_onnx_its_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
     with pytest.raises(dnnstack.DnnstackError, match=r"pip install 'dnnstack\[onnx\]'"):
-        dnnstack.import_onnx(FILES / "vgg.onnx", runs_dir=tmp_path)
-
-
-def test_a_disk_that_is_full_is_told(tmp_path, monkeypatch):
-    def full(*given: Any, **named: Any) -> None:
-        raise OSError(28, "No space left on device", "step-0.safetensors")
-
-    monkeypatch.setattr("dnnstack.imports.onnx_run.write_checkpoint", full)
-    with pytest.raises(dnnstack.DnnstackError, match="net: cannot be written: No space left"):
-        taken(_plain(), tmp_path)
-    monkeypatch.setattr("dnnstack.imports.onnx_run.atomic_write", full)
-    with pytest.raises(dnnstack.DnnstackError, match=r"net.safetensors: cannot be written"):
-        taken(model("y = Erf(x)", {}), tmp_path)
+        dnnstack.import_onnx(FILES / "resnet.onnx", runs_dir=tmp_path)
 
 
 def test_a_program_gives_one_number_for_all_channels(tmp_path):
-    file = FILES / "vgg.onnx"
-    found = dnnstack.import_onnx(file, mean=0.5, std=[0.25], size=16, runs_dir=tmp_path, name="a")
+    file = FILES / "resnet.onnx"
+    found = dnnstack.import_onnx(file, mean=0.5, std=[0.25], size=32, runs_dir=tmp_path, name="a")
     assert found.normalize is not None
     assert found.normalize.mean_and_std(255.0) == (
-        pytest.approx((0.5,) * 3),
-        pytest.approx((0.25,) * 3),
+        pytest.approx([0.5] * 3),
+        pytest.approx([0.25] * 3),
     )
     with pytest.raises(dnnstack.DnnstackError, match=r"^mean: 2 numbers for 3 channels"):
         dnnstack.import_onnx(file, mean=(0.5, 1), runs_dir=tmp_path)
@@ -535,31 +459,19 @@ def test_a_run_of_a_network_is_used_like_others(here, capsys):
     assert json.loads(capsys.readouterr().out)["label"] in "abcde"
     assert main(["runs"]) == 0
     assert "cats  finished" in capsys.readouterr().out
-    for name in "cde":
-        (here / "pictures" / "test" / name).mkdir()
-    tuned = [
-        "train",
-        "--config",
-        "runs/cats/config.yaml",
-        "--init-from",
-        "cats",
-        "--device",
-        "numpy",
-    ]
-    tuned += ["--set", "data.dataset.image_folder.classes=null", "--set", "layers.fc.units=2"]
-    tuned += ["--set", "train.max_steps=1", "--set", "data.batch_size=2", "--data-dir", "pictures"]
-    assert main([*tuned, "--set", "data.validation=0"]) == 0, capsys.readouterr().err
+    tuned = (
+        "train --config runs/cats/config.yaml --init-from cats --device numpy --data-dir pictures"
+    )
+    changed = "data.dataset.image_folder.classes=null layers.fc.units=2 train.max_steps=1"
+    every = f"{changed} data.batch_size=2 data.validation=0".split()
+    assert main([*tuned.split(), *(w for each in every for w in ("--set", each))]) == 0
     assert "16 of 18 arrays" in capsys.readouterr().out
-    assert main(["summary", "--checkpoint", "cats"]) == 0
-    assert main(["explain", "--config", "runs/cats/config.yaml", "--device", "numpy"]) == 0
 
 
 def test_json_and_the_exit_status_say_what_was_written(here, capsys):
     assert main(["import", "resnet.onnx", "--json", "--classes", "a,b,c,d,e"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert said["run"] == "runs/resnet"
-    assert said["weights"] is None
-    assert said["classes"] == ["a", "b", "c", "d", "e"]
+    assert (said["run"], said["weights"], said["classes"]) == ("runs/resnet", None, [*"abcde"])
     assert (said["arrays"], said["layers"], said["input_shape"]) == (18, 18, [3, 32, 32])
     assert said["preprocessing"]["scale"] == pytest.approx([1 / 255] * 3)
     odd = model("a = Conv(x, w) y = Erf(a)", W)
@@ -572,6 +484,3 @@ def test_json_and_the_exit_status_say_what_was_written(here, capsys):
     assert "nothing.onnx: cannot be read: No such file" in capsys.readouterr().err
     assert main(["import", "resnet.onnx", "--mean", "a"]) == 2
     assert "expected numbers between commas" in capsys.readouterr().err
-    Path("resnet.onnx").write_bytes(b"\xff\xfe")
-    assert main(["import", "resnet.onnx"]) == 1
-    assert "is damaged, or is not an ONNX file" in capsys.readouterr().err

@@ -58,23 +58,6 @@ def test_subsampling_is_a_coefficient_times_the_sum_plus_a_bias(pooling, wanted)
     np.testing.assert_allclose(executable.read(y), [[[[wanted]]]])
 
 
-def built(kind: str, shape: Shape, **options: Any) -> dict[str, Shape]:
-    layer = LAYERS[kind]("l", shape, **options)
-    return {p.tensor.name: p.tensor.shape for p in layer.parameters()} | {"": layer.output_shape}
-
-
-def test_shapes_and_parameters():
-    found = built("scaled_subsampling", (6, 28, 28))
-    assert found == {"l.weight": (6,), "l.bias": (6,), "": (6, 14, 14)}
-    assert built("pad2d", (1, 28, 28), padding=(2, 1)) == {"": (1, 32, 30)}
-    assert built("pad2d", (1, 28, 28), padding=(1, 0)) == {"": (1, 30, 28)}
-    assert built("pad2d", (1, 28, 28), padding=(0, 3)) == {"": (1, 28, 34)}
-    assert built("rbf", (84,)) == {"": (10,)}
-    found = built("conv2d", (6, 14, 14), filters=16, kernel_size=5, connections="lenet5")
-    assert found == {"l.weight": (60, 5, 5), "l.bias": (16,), "": (16, 10, 10)}
-    assert sum(np.prod(shape) for name, shape in found.items() if name) == 1516
-
-
 def test_table_1_of_the_paper():
     """Row by row as printed: which of the 16 maps of C3 each of the 6 maps of S2 feeds."""
     printed = (

@@ -2,61 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common import random
 from dnnstack.common.errors import ShapeError
 from dnnstack.graph.graph import Graph
-from dnnstack.graph.ops import BatchNorm, BatchNormInference, Dropout
+from dnnstack.graph.ops import Dropout
 from dnnstack.layers.batch_norm import BatchNormLayer
 from dnnstack.layers.dropout import DropoutLayer
 from dnnstack.layers.lrn import LcnLayer, LrnLayer
 
 PICTURE = (3, 8, 6)
-
-
-def test_batch_norm_has_two_parameters_and_two_statistics():
-    layer = BatchNormLayer("bn", PICTURE)
-    assert layer.output_shape == PICTURE
-    parameters = {p.tensor.name: (p.tensor.shape, p.kind) for p in layer.parameters()}
-    assert parameters == {"bn.weight": ((3,), "scale"), "bn.bias": ((3,), "shift")}
-    statistics = {s.tensor.name: (s.tensor.shape, s.initial) for s in layer.running_statistics()}
-    assert statistics == {"bn.running_mean": ((3,), 0.0), "bn.running_var": ((3,), 1.0)}
-    assert all(s.tensor.role == "state" for s in layer.running_statistics())
-
-
-@pytest.mark.parametrize("scale", [False, True])
-@pytest.mark.parametrize("center", [False, True])
-def test_scale_and_center_are_optional(scale, center):
-    layer = BatchNormLayer("bn", (4,), scale=scale, center=center)
-    names = [p.tensor.name for p in layer.parameters()]
-    assert names == ["bn.weight"] * scale + ["bn.bias"] * center
-
-
-def test_batch_norm_starts_as_the_identity_outside_training():
-    layer = BatchNormLayer("bn", (4,), eps=1e-12)
-    graph = Graph("infer", 2)
-    x = graph.tensor("x", (2, 4), role="input")
-    graph.results["y"] = y = layer.forward(graph, x)
-    executable = ReferenceBackend(1).compile({"infer": graph})
-    for p in layer.parameters():
-        value = p.initializer.draw(p.tensor.shape, 1, 1, random.key(1, ""))
-        executable.write(p.tensor, value)
-    for s in layer.running_statistics():
-        executable.write(s.tensor, np.full(s.tensor.shape, s.initial, np.float32))
-    values = np.arange(8, dtype=np.float32).reshape(2, 4)
-    executable.write(x, values)
-    executable.run("infer")
-    np.testing.assert_array_equal(executable.read(y), values)
-
-
-def test_training_takes_the_batch_evaluation_what_was_learned():
-    layer = BatchNormLayer("bn", PICTURE)
-    for training, kind in ((True, BatchNorm), (False, BatchNormInference)):
-        graph = Graph("g", 2, training=training)
-        layer.forward(graph, graph.tensor("x", (2, *PICTURE), role="input"))
-        assert [type(op) for op in graph.ops] == [kind]
 
 
 def test_batch_norm_of_one_value_a_channel_says_what_to_do():

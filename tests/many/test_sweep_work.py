@@ -7,13 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 from dnnstack.configs.search import Dimension, Search
-from dnnstack.many import sweep_work
+from dnnstack.many import sweep_work, sweeping
 from dnnstack.many.journal import Trial
 from dnnstack.many.outcome import Outcome
 from dnnstack.many.planned import Planned
 from dnnstack.many.sweeping import Sweep
 
 GRID = Search((Dimension("seed", values=(1, 2, 3)),), sampler="grid")
+SEEN = {"validations": ((1, 0.5, 0.5), (2, 0.75, 1.0)), "best_accuracy": 0.75, "seconds": 9.0}
 MANY, FEW = Search((), trials=100), Search((), trials=2)
 
 
@@ -56,9 +57,21 @@ def test_count_of_workers(monkeypatch, tmp_path, wanted, device, threads, what, 
     ],
 )
 def test_how_a_trial_has_ended(tmp_path, objective, said, values):
-    seen = {"validations": ((1, 0.5, 0.5), (2, 0.75, 1.0)), "best_accuracy": 0.75, "seconds": 9.0}
     sweep = Sweep(tmp_path, Search((), (objective,)), lambda: False)
-    ended = replace(Outcome(True, 2), **{**seen, **said})
+    ended = replace(Outcome(True, 2), **{**SEEN, **said})
     others: tuple[dict[str, float], ...] = ({},) * len(ended.validations)
     done = sweep._complete(Trial(0, {}), replace(ended, others=others))
     assert (done.values or done.why) == values
+
+
+@pytest.mark.parametrize(("finished", "state"), [(False, "pruned"), (True, "complete")])
+def test_a_trial_that_was_killed_after_the_decision_is_not_trained(
+    tmp_path, monkeypatch, finished, state
+):
+    others: tuple[dict[str, float], ...] = ({}, {})
+    found = replace(Outcome(finished, 2), **SEEN, others=others)
+    monkeypatch.setattr(sweeping, "outcome", lambda run: found)
+    monkeypatch.setattr(sweeping, "ends_early", lambda *given: True)
+    sweep = Sweep(tmp_path, Search((), ("accuracy",)), lambda: False)
+    done = sweep._trained(Trial(0, {}), [], lambda *given: pytest.fail("trained"), print)
+    assert done.state == state

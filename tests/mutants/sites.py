@@ -146,7 +146,7 @@ class _Finder:
         self._where, self._once = outside
 
     def _expression(self, node: ast.AST) -> Iterator[Site]:
-        if isinstance(node, ast.JoinedStr):
+        if isinstance(node, ast.JoinedStr) or _of_types(node):
             return
         if isinstance(node, ast.expr):
             yield from (self._site(kind, node, after) for kind, after in _changes(node))
@@ -232,6 +232,16 @@ def _other_values(value: object) -> list[object]:
     if isinstance(value, float):
         return [value * 2, value / 2] if value else [1.0]
     return []
+
+
+def _of_types(node: ast.AST) -> bool:
+    """Whether it is a union of types, which is an annotation, or the options of a dataclass."""
+    if isinstance(node, ast.Call):
+        return ast.unparse(node.func) == "dataclass"
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr)):
+        return False
+    each = ast.unparse(node).split(" | ")
+    return not {"None", "bool", "int", "float", "str"}.isdisjoint(each)
 
 
 def _of_text(node: ast.expr) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dnnstack.graph.graph import Graph, Op, Origin, Tensor
+from dnnstack.graph.graph import Tensor
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.groups import Group
@@ -25,7 +25,6 @@ NAMES = (
     *("conv2d_1.weight", "batch_norm_1.weight", "batch_norm_1.bias"),
     *("dense_1.weight", "dense_1.bias"),
 )
-UPDATE = (Origin("sgd", "update"),)
 
 
 def network() -> Network:
@@ -50,19 +49,5 @@ WEIGHTS = tuple(
 )
 
 
-def grad(of: Tensor, section: str = "train") -> Tensor:
-    return Tensor(f"{of.name}.grad", of.shape, "float32", "gradient", section)
-
-
 def kept(family: str, of: Tensor) -> Tensor:
     return Tensor(f"{family}/{of.name}", of.shape, "float32", "state")
-
-
-def number(name: str, count: int = 1, section: str = "train") -> Tensor:
-    return Tensor(name, (count,), section=section)
-
-
-def kinds(found: Graph | tuple[Op, ...]) -> list[str]:
-    """The names of operations from the update on."""
-    ops = found.ops if isinstance(found, Graph) else found
-    return [op.name for op in ops if not op.origin or op.origin[0].phase == "update"]

@@ -13,14 +13,11 @@ from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig, effective_yaml, json_schema, parse_config
 from dnnstack.configs.schema.extended import WORDS
-from dnnstack.datasets import load
 from dnnstack.graph.graph import Graph
 from dnnstack.layers.build import LAYERS
 from dnnstack.plugins.loading import load_plugin, read_plugin
 from dnnstack.reports.explain import explain
 from dnnstack.training.augmentation import gather
-from dnnstack.training.inference.parts import load_part
-from dnnstack.training.inference.trained import find_trained
 from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.trainer import train
@@ -83,24 +80,6 @@ def test_accumulation_draws_the_same_pictures(tmp_path, reference):
 
 
 @pytest.mark.usefixtures("everything")
-def test_a_data_set_with_validation_samples_of_its_own(reference, tmp_path):
-    text = EVERYTHING.replace("size: 10}", "size: 10, validation: 24}")
-    text = text.replace("  validation: 32\n", "")
-    own = parse_config(text, "all.yaml", [f"run.dir={tmp_path / 'runs'}"])
-    go(own, reference)
-    trained = find_trained("everything", None, tmp_path / "runs", lambda text: None)
-    parts = [load_part(trained, part, NOWHERE) for part in ("train", "validation", "test")]
-    assert [len(index) for _, index in parts] == [160, 24, 80]
-    images, index = parts[1]
-    drawn = load("stripes", "validation", root=NOWHERE, options=own.data.dataset.options())
-    np.testing.assert_array_equal(images.images[index], drawn.images)
-    # So many pictures are expected before they are read.
-    assert explain(own, Path("x"), reference, False, [].append).plain["images"].shape[0] == 184
-    with pytest.raises(ConfigError, match=r"samples \(data\.dataset\.stripes\.validation\), so"):
-        parse_config(text, "all.yaml", ["data.validation=3"])
-
-
-@pytest.mark.usefixtures("everything")
 def test_a_notice_names_what_numpy_computes_for_onednn(onednn, tmp_path):
     notices: list[str] = []
     explanation = explain(config(tmp_path), Path("all.yaml"), onednn, False, notices.append)
@@ -112,23 +91,6 @@ def test_a_notice_names_what_numpy_computes_for_onednn(onednn, tmp_path):
     own = [call for call in calls if call.library == "numpy"]
     assert [call.function for call in own] == ["exp", "exp"]
     assert own[0].arguments["reason"] == "oneDNN has no fast kernel for it"
-
-
-def test_no_notice_without_plugins(onednn, tmp_path):
-    plain = EVERYTHING
-    for own, ours in (
-        ("{stripes: {count: 160, size: 10}}", "{strokes: {train_count: 160, test_count: 20}}"),
-        ("[random_flip, contrast: {strength: 0.3}]", "[random_flip]"),
-        ("swish: {beta: 1.5}", "prelu"),
-        ("units: 2", "units: 10"),
-        ("log_cosh", "focal"),
-        ("sign_sgd", "adagrad"),
-        ("{type: triangle, period: 7}", "fixed"),
-    ):
-        plain = plain.replace(own, ours)
-    notices: list[str] = []
-    explain(parse_config(plain, "x.yaml"), Path("x.yaml"), onednn, False, notices.append)
-    assert not [text for text in notices if "no kernel" in text]
 
 
 @pytest.mark.usefixtures("everything")

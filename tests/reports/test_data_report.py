@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError, UsageError
 from dnnstack.configs import RunConfig, parse_config
-from dnnstack.datasets import DatasetInfo, ImageSet, load
+from dnnstack.datasets import DatasetInfo, ImageSet
 from dnnstack.reports import data_report, data_samples
 from dnnstack.reports.contact_sheet import check_png, reduced, reduction
 from dnnstack.reports.data_report import DataReport, report
 from dnnstack.reports.data_samples import samples, save_samples
 from dnnstack.reports.data_text import as_text
-from dnnstack.training.pixel_statistics import mean_and_deviation
+from dnnstack.training.normalization import mean_and_deviation
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -38,22 +38,6 @@ def coloured(monkeypatch: pytest.MonkeyPatch, *overrides: str) -> tuple[DataRepo
     text = "data: {dataset: mnist, validation: 10}\nlayers: [relu]\n"
     rest = "optimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
     return report(parse_config(text + rest, "x.yaml", list(overrides)), Path("data")), images
-
-
-def test_counts_are_those_of_the_parts(tiny: Tiny, tmp_path: Path) -> None:
-    found = report(tiny(), tmp_path)
-    options = {"train_count": 200, "test_count": 20}
-    images = load("strokes", "train", root=tmp_path, options=options)
-    test = load("strokes", "test", root=tmp_path, options=options)
-    assert {part: int(counts.sum()) for part, counts in found.counts.items()} == {
-        "train": 168,
-        "validation": 32,
-        "test": 20,
-    }
-    together = found.counts["train"] + found.counts["validation"]
-    np.testing.assert_array_equal(together, np.bincount(images.labels, minlength=10))
-    np.testing.assert_array_equal(found.counts["test"], np.bincount(test.labels, minlength=10))
-    assert found.files == ()
 
 
 def test_classes_that_lack_pictures_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,16 +136,6 @@ def test_of_many_pictures_two_rows_are_shown_or_one_with_its_epochs(
     rows = samples(report(config, tmp_path), 1)
     assert {len(pictures) for _, pictures in rows} == {most}
     assert len(rows) == (30 if most == 16 else 10)
-
-
-def test_pictures_are_made_smaller_by_means_of_squares() -> None:
-    pictures = np.random.default_rng(0).integers(0, 256, (2, 3, 5, 7), np.uint8)
-    found = reduced(pictures, 3)
-    assert found.shape == (2, 3, 2, 3)
-    for i, j in np.ndindex(2, 3):
-        square = pictures[:, :, 3 * i : 3 * i + 3, 3 * j : 3 * j + 3]
-        np.testing.assert_array_equal(found[:, :, i, j], np.rint(square.mean((2, 3))))
-    assert reduced(pictures, 1) is pictures
 
 
 @pytest.mark.parametrize(

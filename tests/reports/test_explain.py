@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,20 +12,17 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Backend, Limits
 from dnnstack.backends.onednn import backend as backend_module
-from dnnstack.backends.onednn.library import library
 from dnnstack.backends.settling import DISTURBED
 from dnnstack.configs import RunConfig
 from dnnstack.graph.ops import Reshape
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.reports import explain as report_module
 from dnnstack.reports.explain import Explanation, Operation, explain
-from dnnstack.reports.explain_text import as_text, quantity
+from dnnstack.reports.explain_text import as_text
 from dnnstack.training.listener import Listener
 from dnnstack.training.session import Session
 from dnnstack.training.trainer import train
 from numpy.typing import NDArray
-
-Tiny = Callable[..., RunConfig]
 
 
 def _explained(config: RunConfig, backend: Backend, measured: bool = False) -> Explanation:
@@ -102,36 +98,9 @@ def test_no_share_is_above_the_limit(tiny, reference, monkeypatch):
     assert "faster" not in calm
 
 
-def test_bytes_are_those_of_the_numbers_as_they_are_kept(tiny):
-    if not library().has_bfloat16():
-        pytest.skip("this processor does not multiply in bfloat16")
-    plain, half = (
-        _explained(tiny(f"run.precision={precision}"), backend_module.OneDnnBackend(1))
-        for precision in ("fp32", "bf16")
-    )
-    assert all(operation.bytes == operation.op.bytes() for operation in plain.operations)
-    less = {o.op.name: o.bytes / o.op.bytes() for o in half.operations}
-    assert less["SgdUpdate"] == 1.0
-    assert less["Pool2d"] == less["Pool2dBackward"] == 0.5
-    assert 0.5 < less["Conv2d"] < 1.0
-    assert half.totals()["step"].bytes < plain.totals()["step"].bytes
-
-
 def _timed(operation: Operation, seconds: float) -> Operation:
     calls = tuple(replace(call, seconds=seconds) for call in operation.calls)
     return replace(operation, calls=calls)
-
-
-def test_the_limit_is_the_larger_of_computing_and_moving(tiny, reference):
-    slow = Limits(gflops=1e-9, gbytes=1e9)
-    far = Limits(gflops=1e9, gbytes=1e-9)
-    for operation in _explained(tiny(), reference).operations:
-        at = Operation(operation.op, (), operation.calls, slow).limit_seconds
-        assert at is not None
-        assert at >= operation.op.flops()
-        assert Operation(operation.op, (), operation.calls, far).limit_seconds == pytest.approx(
-            operation.op.bytes()
-        )
 
 
 def test_every_call_is_there_and_measuring_trains_nothing(tiny, backend, monkeypatch):
@@ -189,14 +158,6 @@ def test_calls_are_timed_for_about_a_second(seconds, counts):
         lambda number: number,
     )
     assert (ran, found) == (counts, {"train": [seconds, 0.0]})
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (999, "999"), (1000, "1.00 k"), (36900000, "36.9 M"), (999700, "1.00 M")],
-)
-def test_quantity(value, text):
-    assert quantity(value) == text
 
 
 def test_choices_made_beside_other_programs_are_told_once(tiny, onednn, monkeypatch, tmp_path):

@@ -12,7 +12,8 @@ from dnnstack.graph.graph import Graph, Op, Origin
 from dnnstack.graph.ops import Fused
 from dnnstack.graph.rewrites import LIBRARY_REWRITES, rewritten
 from dnnstack.reports.fusion import replacements, same_op
-from dnnstack.training.assemble import build_network, describe_data, preprocessing
+from dnnstack.training.assemble import build_network, describe_data
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.sections import composition
 
 from ..support import composed

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -11,14 +10,12 @@ import pytest
 from dnnstack.configs import effective_yaml, load_config
 from dnnstack.optimizers.groups import RATES
 from dnnstack.optimizers.schedules.schedule import Length
-from dnnstack.reports import style
 from dnnstack.reports.plots import CURVES, draw_curves, figure_of, read_metrics
 from dnnstack.reports.rate_curve import rate_curve
 from dnnstack.reports.staleness import draw_staleness
 from dnnstack.reports.staleness import figure_of as staleness_figure
 from dnnstack.training.rate_tables import rate_tables
 from dnnstack.training.records.formats.run_log import CSV, HEADERS, LOG
-from PIL import Image
 
 ROWS = """\
 5,0.5,train,2.0,0.25,0.1
@@ -45,16 +42,6 @@ def test_a_renamed_run_has_escapes_of_what_the_font_lacks(tmp_path):
         # What the font lacks is a warning of matplotlib, and so an error here.
         each.draw_without_rendering()
         assert each.get_suptitle().startswith("ü \\u7d2b\\x1b")
-
-
-def test_curves_are_drawn_into_the_run_folder(tmp_path):
-    assert draw_curves(run_folder(tmp_path), silent) == tmp_path / CURVES
-    with Image.open(tmp_path / CURVES) as picture:
-        assert picture.format == "PNG"
-        assert picture.width > 600
-        colours = {colour for _, colour in picture.convert("RGB").getcolors(1 << 20) or []}
-    # Training, validation and the learning rate each have a line.
-    assert {style.BLUE, style.RED, style.GREEN, style.INK, style.LINE} <= colours
 
 
 @pytest.mark.parametrize(
@@ -105,15 +92,6 @@ def test_the_settings_of_a_program_that_trains_are_neither_used_nor_changed(tmp_
         assert dict(matplotlib.rcParams) == before
         assert log.level == level
     assert (tmp_path / CURVES).read_bytes() == plain
-
-
-def test_no_picture_has_colours_of_its_own():
-    """All plots and sheets take theirs from one place."""
-    folder = Path(style.__file__).parent
-    named = re.compile(r"#[0-9a-fA-F]{6}|\(\d{2,3}, \d{2,3}, \d{2,3}\)")
-    for path in folder.glob("*.py"):
-        if path.name != "style.py":
-            assert named.findall(path.read_text("utf-8")) == [], path.name
 
 
 def test_nothing_logged_is_nothing_drawn(tmp_path):

@@ -7,24 +7,18 @@ import json
 import os
 import shutil
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dnnstack.common.errors import CheckpointError
-from dnnstack.configs import RunConfig
 from dnnstack.many.outcome import outcome
 from dnnstack.reports.runs_report import RunReport, as_text, report_runs
-from dnnstack.training.listener import Listener, Progress
 from dnnstack.training.records.formats import run_log
 from dnnstack.training.records.formats.run_log import cut_log
-from dnnstack.training.records.resume import open_resume
 from dnnstack.training.records.runs import create_run, reopen_run
-from dnnstack.training.trainer import train
-
-Make = Callable[..., RunConfig]
 
 
 def write(folder: Path, name: str, *entries: dict[str, Any], tail: str = "") -> Path:
@@ -113,30 +107,6 @@ def test_order_and_strangers(tmp_path):
     (tmp_path / "notes").mkdir()
     assert [one.run for one in report_runs(tmp_path)] == ["c", "b", "a"]
     assert report_runs(tmp_path / "missing") == []
-
-
-def test_of_real_runs(tiny, reference):
-    class Stop(Listener):
-        step = 0
-
-        def progressed(self, progress: Progress) -> None:
-            self.step = progress.step
-
-    config = tiny("checkpoint.best=true")
-    whole = train(config, reference, Path("unused"))
-    ear = Stop()
-    half = train(
-        config, reference, Path("unused"), listener=ear, stop_requested=lambda: ear.step >= 12
-    )
-    finished, interrupted = report_runs(Path(config.run.dir))
-    assert (finished.state, finished.step, finished.total_steps) == ("finished", 25, 25)
-    assert whole.best is not None
-    assert finished.best_accuracy == whole.best.accuracy
-    assert finished.best_step == whole.best.step
-    assert finished.seconds == pytest.approx(whole.training_seconds, rel=0.5)
-    assert (interrupted.state, interrupted.step) == ("interrupted", half.step)
-    train(config, reference, Path("unused"), resume=open_resume(half.run, print))
-    assert [one.state for one in report_runs(Path(config.run.dir))] == ["finished"] * 2
 
 
 @pytest.mark.parametrize(

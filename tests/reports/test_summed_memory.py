@@ -24,12 +24,9 @@ from dnnstack.datasets import ImageSet
 from dnnstack.graph.graph import Graph, Tensor
 from dnnstack.graph.ops import Add, Reshape
 from dnnstack.reports.summary import Memory, summarize
-from dnnstack.training.assemble import (
-    build_network,
-    describe_data,
-    preprocessing,
-)
+from dnnstack.training.assemble import build_network, describe_data
 from dnnstack.training.augmentation import views_of
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.sections import samples_needed, saved_tensors
 from dnnstack.training.session import Session

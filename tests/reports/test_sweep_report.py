@@ -16,10 +16,7 @@ from dnnstack.many.group import create_group
 from dnnstack.many.journal import Journal, Trial
 from dnnstack.many.sweeping import open_sweep
 from dnnstack.reports.plots import drawn
-from dnnstack.reports.sweep_plots import (
-    draw_sweep,
-    front_figure,
-)
+from dnnstack.reports.sweep_plots import draw_sweep, front_figure
 from dnnstack.reports.sweep_report import SweepReport, report_sweep
 from dnnstack.reports.sweep_text import as_text, listed, report_text, short_names, trial_line
 from dnnstack.training.records.group import Group

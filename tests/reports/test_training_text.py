@@ -31,6 +31,6 @@ def test_an_epoch_alone():
     [(6, "over the 64 pictures up to step 4"), (8, "over the last 64 pictures")],
 )
 def test_the_last_line_of_the_log_may_be_older_than_the_end(tiny, reference, stop_at, said):
-    done = go(tiny("train.log_every=4"), reference, stop_at)
+    done = go(tiny("train.log_every=4"), reference, stop_at=stop_at)
     assert done.step == stop_at
     assert f"({said})\n" in summary(done)

@@ -8,7 +8,8 @@ from pathlib import Path
 from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig
 from dnnstack.datasets import describe, load
-from dnnstack.training.assemble import build_network, preprocessing
+from dnnstack.training.assemble import build_network
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup

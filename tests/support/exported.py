@@ -38,6 +38,11 @@ _CHANGED = {
 }
 
 
+def reference(plain: Plain, stored: Any) -> Any:
+    """What ``predict`` answers to samples of a data set."""
+    return door._ours(plain, Forward(plain.trained, open_backend("numpy", 1)), stored)
+
+
 def compared(format: Format, trained: Trained, folder: Path, count: int = 8) -> door.Checked:
     """The answers of the file, written twice alike, beside those of the reference."""
     plain, path = Plain.of(trained), folder / f"net{format.suffix}"

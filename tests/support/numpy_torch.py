@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from dnnstack.exports import numpy_functions as functions
 
-NOTHING = (0, 0, 0, 0)
-
 
 class Tensor(np.ndarray):
     """An array with the methods that files call."""
@@ -59,6 +57,13 @@ class Module:
     def register_buffer(self, name: str, value: Any) -> None:
         setattr(self, name, value)
 
+    def add_module(self, name: str, module: Module) -> None:
+        assert not hasattr(self, name)
+        setattr(self, name, module)
+
+    def children(self) -> list[Module]:
+        return [each for each in vars(self).values() if isinstance(each, Module)]
+
     def state(self) -> dict[str, Any]:
         found = {}
         for name, value in vars(self).items():
@@ -78,9 +83,8 @@ class Module:
 
     def eval(self) -> Module:
         self.training = False
-        for value in vars(self).values():
-            if isinstance(value, Module):
-                value.eval()
+        for each in self.children():
+            each.eval()
         return self
 
 
@@ -90,8 +94,8 @@ class Sequential(Module):
             setattr(self, str(at), module)
 
     def forward(self, x: Any) -> Any:
-        for name, module in vars(self).items():
-            x = module(x) if name != "training" else x
+        for module in self.children():
+            x = module(x)
         return x
 
 
@@ -128,8 +132,8 @@ class BatchNorm(Module):
 
     def forward(self, x: Any) -> Any:
         assert not self.training
-        given = self.weight, self.bias, self.running_mean, self.running_var
-        return functions.batch_norm(x, *given, self.eps)
+        scale = self.weight / np.sqrt(self.running_var + np.float32(self.eps))
+        return functions.affine(x, scale, self.bias - self.running_mean * scale)
 
 
 class Function(Module):
@@ -139,21 +143,11 @@ class Function(Module):
         self.forward = function
 
 
-def pool(kind: str, size, stride=None, padding=0, ceil_mode=False, count_include_pad=True) -> Any:
-    kernel, step = pair(size), pair(size if stride is None else stride)
-
-    def forward(x: Any) -> Any:
-        around = list(ends(padding))
-        for axis in (0, 1) if ceil_mode else ():
-            side, pad = x.shape[axis + 2], around[2 * axis]
-            count = -((kernel[axis] - side - 2 * pad) // step[axis]) + 1
-            count -= (count - 1) * step[axis] >= side + pad
-            around[2 * axis + 1] = (count - 1) * step[axis] + kernel[axis] - side - pad
-        if kind == "avg" and count_include_pad and any(around) and not ceil_mode:
-            return functions.avg_pool(functions.pad(x, around, 0), kernel, step, NOTHING)
-        return getattr(functions, f"{kind}_pool")(x, kernel, step, around).view(Tensor)
-
-    return forward
+def pool(kind: str, kernel: Any, step: Any, padding: Any = (0, 0)) -> Any:
+    """Averages count the padding, as PyTorch's do."""
+    around = (0, 0) if kind == "avg" else padding
+    assert padding == around
+    return lambda x: getattr(functions, f"{kind}_pool")(x, kernel, step, ends(around)).view(Tensor)
 
 
 def padded(x: Any, padding: Any, value: float = 0.0) -> Any:
@@ -194,6 +188,7 @@ NN = {
     "AvgPool2d": lambda *given, **options: Function(pool("avg", *given, **options)),
     "ZeroPad2d": border,
     "ConstantPad2d": border,
+    "Identity": lambda: Function(lambda x: x),
     "Softmax": lambda axis: Function(lambda x: functions.softmax(x)),
     "LocalResponseNorm": _activation("lrn"),
     "PReLU": _prelu,

@@ -40,13 +40,7 @@ ROWS: tuple[tuple[str, int, int, str, ops.Reduction], ...] = (
 
 
 def row_loss(
-    d: Draft,
-    loss: Loss,
-    n: int,
-    k: int,
-    masks: str,
-    reduction: ops.Reduction,
-    backward: bool,
+    d: Draft, loss: Loss, n: int, k: int, masks: str, reduction: ops.Reduction, backward: bool
 ) -> None:
     d.length, f = n * k, fitted(loss, k).formula
     p = probabilities(d, (n, k))

@@ -9,10 +9,7 @@ from dnnstack.graph.graph import Tensor
 
 
 def outcome(
-    executable: Executable,
-    values: Mapping[Tensor, Array],
-    wanted: Iterable[Tensor],
-    steps: int = 1,
+    executable: Executable, values: Mapping[Tensor, Array], wanted: Iterable[Tensor], steps: int = 1
 ) -> dict[str, Array]:
     """What the first section makes of values, by the names of tensors; it is closed then."""
     for tensor, value in values.items():

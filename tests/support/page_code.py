@@ -32,11 +32,7 @@ const asked = JSON.parse(readFileSync(0, "utf8"));
 ANSWERS = """
 const model = JSON.parse(block(text, "model"));
 const arrays = await unpacked(model.arrays, block(text, "weights"));
-return given.map((raw) => {
-  let last;
-  for (const [, tensor] of run(model, arrays, raw)) last = tensor;
-  return last.data;
-});
+return given.map((raw) => [...run(model, arrays, raw)].at(-1)[1].data);
 """
 
 
@@ -46,6 +42,12 @@ def by_node(asked: list[dict[str, Any]]) -> list[Any]:
     done = subprocess.run(words, input=json.dumps(asked), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return list(json.loads(done.stdout))
+
+
+def answered_by_node(asked: list[tuple[Path, Any]]) -> list[Any]:
+    """What pages answer to samples, (N, C, H, W) each."""
+    rows = [(str(page), raw.reshape(len(raw), -1).tolist()) for page, raw in asked]
+    return by_node([{"page": page, "given": given, "ask": ANSWERS} for page, given in rows])
 
 
 class Tab:

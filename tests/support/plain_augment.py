@@ -7,10 +7,7 @@ from typing import Any
 import numpy as np
 from dnnstack.backends.base import Array, Backend, Options
 from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.graph.augmentations import (
-    Augmentation,
-    augmentation_keys,
-)
+from dnnstack.graph.augmentations import Augmentation, augmentation_keys
 from dnnstack.graph.graph import Graph, Tensor
 from dnnstack.graph.ops import GatherAugmented
 

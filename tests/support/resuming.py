@@ -56,15 +56,22 @@ def backend(request: pytest.FixtureRequest) -> Backend:
     return found
 
 
-def go(config: RunConfig, backend: Backend, stop_at: int | None = None) -> Summary:
-    ear = Ear(stop_at)
-    return train(config, backend, NOWHERE, listener=ear, stop_requested=ear.stop)
+def go(
+    config: RunConfig,
+    backend: Backend,
+    run: Path | None = None,
+    ear: Ear | None = None,
+    stop_at: int | None = None,
+) -> Summary:
+    """Train from the beginning, or go on with a run."""
+    ear = ear or Ear(stop_at)
+    source = open_resume(run, ear.notice) if run else None
+    return train(config, backend, NOWHERE, resume=source, listener=ear, stop_requested=ear.stop)
 
 
 def resume(config: RunConfig, backend: Backend, path: Path, stop_at: int | None = None) -> Summary:
     ear = Ear(stop_at)
-    source = open_resume(path, ear.notice)
-    result = train(config, backend, NOWHERE, resume=source, listener=ear, stop_requested=ear.stop)
+    result = go(config, backend, path, ear)
     assert ear.notices == []
     return result
 

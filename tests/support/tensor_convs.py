@@ -15,11 +15,12 @@ from dnnstack.backends.cuda.fused.conv_tilings import Tiling, tilings
 from dnnstack.backends.cuda.fused.filter_tilings import FilterTiling, filter_tilings
 from dnnstack.backends.cuda.fused.tensor_conv import ALONE
 from dnnstack.backends.cuda.fused.tilings import Geometry
-from dnnstack.backends.cuda.fused.warpgroup_filter_tilings import (
+from dnnstack.backends.cuda.fused.warpgroup_tilings import (
     WarpgroupFilterTiling,
+    WarpgroupTiling,
     warpgroup_filter_tilings,
+    warpgroup_tilings,
 )
-from dnnstack.backends.cuda.fused.warpgroup_tilings import WarpgroupTiling, warpgroup_tilings
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from dnnstack.backends.cuda.libraries.runtime import H200, cuda_api
 from dnnstack.backends.reference.backend import ReferenceBackend

@@ -12,8 +12,9 @@ from dnnstack.backends.base import Backend, Executable, Options
 from dnnstack.configs import RunConfig
 from dnnstack.graph.graph import Graph
 from dnnstack.layers.losses import LOSSES
-from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
+from dnnstack.training.assemble import build_network, describe_data, load_data
 from dnnstack.training.listener import Summary
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.records.formats.checkpoint import Checkpoint, read_checkpoint
 from dnnstack.training.session import Session

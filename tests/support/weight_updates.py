@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from dnnstack.backends.cuda.fused.dense_tilings import DenseGeometry
+from dnnstack.backends.cuda.fused.dense_tilings import DenseGeometry, UpdateTiling, update_tilings
 from dnnstack.backends.cuda.fused.dense_update import CANDIDATES
-from dnnstack.backends.cuda.fused.update_tilings import UpdateTiling, update_tilings
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT
 from dnnstack.backends.cuda.libraries.runtime import H200
 

@@ -11,7 +11,8 @@ import numpy as np
 from dnnstack.configs import load_config, parse_config
 from dnnstack.datasets import ImageSet
 from dnnstack.graph.graph import Graph
-from dnnstack.training.assemble import build_network, describe_data, preprocessing
+from dnnstack.training.assemble import build_network, describe_data
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup

@@ -8,7 +8,8 @@ from pathlib import Path
 from dnnstack.backends.base import Options
 from dnnstack.configs import load_config
 from dnnstack.graph.ops import GatherBatch
-from dnnstack.training.assemble import build_network, describe_data, preprocessing
+from dnnstack.training.assemble import build_network, describe_data
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.sections import expected_sections
 
 ROOT = Path(__file__).resolve().parents[2]

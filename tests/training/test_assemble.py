@@ -14,13 +14,8 @@ from dnnstack.graph.ops import CrossEntropy
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.layers.losses.mean_squared_error import MeanSquaredErrorLoss
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.assemble import (
-    assigned,
-    build_network,
-    describe_data,
-    load_data,
-    preprocessing,
-)
+from dnnstack.training.assemble import assigned, build_network, describe_data, load_data
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.sections import Composition, composition
 
 from ..support.stored import beside
@@ -117,16 +112,6 @@ def test_loss_and_optimizer():
     found = composition(parse_config(text, "x.yaml"))
     assert found == Composition(
         Sgd(0.9, True, weight_decay=0.01, weight_decay_on="weights"), clip_norm=5.0
-    )
-
-
-def test_a_missing_flatten_names_the_layer_and_where_it_is_written():
-    made = config("[{conv2d: {filters: 2, kernel_size: 3}}, {dense: {units: 10}}]")
-    with pytest.raises(ShapeError) as caught:
-        build_network(made, describe_data(made), Path("some/net.yaml"))
-    assert str(caught.value) == (
-        "x.yaml:2:50: layer 2 'dense_1' (dense): expects a flat input, got (2, 26, 26); "
-        "insert 'flatten' before it"
     )
 
 

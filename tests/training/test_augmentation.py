@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.backends.tuning import fingerprint
 from dnnstack.common.errors import ConfigError
-from dnnstack.datasets import ImageSet, describe
+from dnnstack.datasets import describe
 from dnnstack.graph.augmentations import Elastic, RandomCrop, RandomFlip, Rotate, augmentation_keys
 from dnnstack.graph.ops import GatherAugmented, GatherBatch
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.reports.data_report import report
 from dnnstack.reports.data_samples import samples
-from dnnstack.reports.explain import explain
 from dnnstack.reports.summary import summarize
-from dnnstack.training.assemble import build_network, preprocessing
+from dnnstack.training.assemble import build_network
 from dnnstack.training.augmentation import augmentations
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.session import Session
 from dnnstack.training.trainer import train
@@ -147,28 +146,6 @@ def test_the_sheet_shows_epochs(tiny: Tiny) -> None:
     # The plain ones are pictures of the data set, as they are there.
     known = {picture.tobytes() for picture in found.images.images}
     assert {picture.tobytes() for picture in plain} <= known
-
-
-def test_an_image_set_is_not_changed(tiny: Tiny, onednn: Backend) -> None:
-    """Augmentation writes into its own memory."""
-
-    def check(session: Session) -> None:
-        data: ImageSet = session.setup.data
-        before = data.images.copy()
-        session.run(10)
-        np.testing.assert_array_equal(data.images, before)
-
-    with_session(tiny(AUGMENT), onednn, check)
-
-
-def test_explain_shows_the_operation_as_it_is(tiny: Tiny, onednn: Backend) -> None:
-    """The seed is in it: another one's would seem to have been rewritten."""
-    config = tiny(AUGMENT, "seed=9")
-    found = explain(config, Path("x.yaml"), onednn, measured=False, notice=lambda text: None)
-    first = found.operations[0]
-    assert isinstance(first.op, GatherAugmented)
-    assert first.replaced == ()
-    assert any("random_flip" in call.bound.arguments.get("augment", "") for call in first.calls)
 
 
 def test_the_seed_is_no_business_of_tuning(tiny: Tiny) -> None:

@@ -9,7 +9,7 @@ import pytest
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig, effective_yaml, parse_config
 from dnnstack.datasets import ImageSet, balanced_order
-from dnnstack.training.class_weights import class_weights
+from dnnstack.training.setup import class_weights
 
 Tiny = Callable[..., RunConfig]
 NAMES = ("few", "no: many # of [these]", "猫")

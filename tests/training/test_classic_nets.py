@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig, load_config
 from dnnstack.optimizers.schedules.schedule import Length
-from dnnstack.training.assemble import build_network, describe_data, preprocessing
-from dnnstack.training.listener import Listener, Progress, Summary
+from dnnstack.training.assemble import build_network, describe_data
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.rate_tables import make_schedule
-from dnnstack.training.records.formats.store import newest_checkpoint
-from dnnstack.training.records.resume import open_resume
-from dnnstack.training.trainer import train
 
+from ..support.resuming import go
 from ..support.stored import cases
 
-Make = Callable[..., RunConfig]
-NOWHERE = Path("unused")
 STROKES = "data.dataset={strokes: {train_count: 200, test_count: 20}}"
 SHORT = "train={max_steps: 30, log_every: 10}"
 
@@ -29,23 +23,6 @@ def lenet5(folder: Path, *overrides: str) -> RunConfig:
     """LeNet-5 of 1998 for some steps on pictures that need no download."""
     small = (STROKES, SHORT, "schedule=fixed", f"run.dir={folder}")
     return load_config("lenet5-1998.yaml", [*small, *overrides]).config
-
-
-def go(config: RunConfig, backend: Backend, stop_at: int = 10**9, run: Path | None = None):
-    class Ear(Listener):
-        step = -1
-
-        def progressed(self, progress: Progress) -> None:
-            self.step = progress.step
-
-    ear = Ear()
-    source = open_resume(run, ear.notice) if run else None
-    stop = lambda: ear.step >= stop_at  # noqa: E731
-    return train(config, backend, NOWHERE, resume=source, listener=ear, stop_requested=stop)
-
-
-def arrays(done: Summary) -> dict[str, np.ndarray]:
-    return newest_checkpoint(done.run / "checkpoints").arrays
 
 
 def test_lenet5_has_the_parameters_of_the_paper(tmp_path):
@@ -88,31 +65,6 @@ def test_lenet5_follows_the_schedule_of_the_paper(tmp_path):
     assert (passes == passes[:, :1]).all()
     paper = [5e-4] * 2 + [2e-4] * 3 + [1e-4] * 3 + [5e-5] * 4 + [1e-5] * 8
     np.testing.assert_allclose(passes[:, 0], paper, rtol=1e-6)
-
-
-@pytest.mark.parametrize("overrides", [(), ("layers.c3.algorithm=im2col", "data.batch_size=8")])
-def test_a_resume_changes_no_bit(tmp_path, backend, overrides):
-    momentum = "optimizer={type: sgd, lr: 0.0002, momentum: 0.9, weight_decay: 0.001}"
-    config = lenet5(tmp_path, momentum, *overrides)
-    whole = go(config, backend)
-    half = go(config, backend, stop_at=13)
-    assert half.state == "interrupted"
-    assert 13 <= half.step < 30
-    again = go(config, backend, run=half.run)
-    want, got = arrays(whole), arrays(again)
-    assert set(want) == set(got)
-    for name, array in want.items():
-        np.testing.assert_array_equal(got[name], array, err_msg=name)
-
-
-def test_fused_or_not_and_unrolled_or_not_it_learns_the_same(tmp_path, backend):
-    first, *others = (
-        arrays(go(lenet5(tmp_path, "data.batch_size=8", *overrides), backend))
-        for overrides in ((), ("run.fusion=false",), ("layers.c3.algorithm=im2col",))
-    )
-    for other in others:
-        for name, array in first.items():
-            np.testing.assert_allclose(other[name], array, rtol=0, atol=2e-4, err_msg=name)
 
 
 @pytest.mark.parametrize("loss", ["{type: rbf_map, j: 10}", "{type: rbf_map, competition: false}"])

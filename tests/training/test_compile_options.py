@@ -9,7 +9,8 @@ import pytest
 from dnnstack.backends.base import Executable, Options
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.graph.graph import Graph
-from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
+from dnnstack.training.assemble import build_network, describe_data, load_data
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup

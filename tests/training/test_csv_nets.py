@@ -301,22 +301,6 @@ def test_a_compressed_network_knows_its_columns(table):
     assert (found.columns, found.kind, found.floats) == (kept.columns, "numbers", True)
 
 
-def test_data_shows_the_columns(table, capsys):
-    trained("class")
-    capsys.readouterr()
-    assert main(["data", "--config", "net.yaml"]) == 0
-    printed = capsys.readouterr().out
-    assert "colour  category: blue, red" in printed
-    assert "when    number               1.7e+09  14.5" in printed
-    assert main(["data", "--config", "net.yaml", "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert [each["name"] for each in report["columns"]] == ["a", "when", "colour"]
-    assert report["splits"]["validation"] == {"count": 8, "class_counts": [3, 3, 2]}
-    mean, std = np.array(report["seen_mean"]), np.array(report["seen_std"])
-    np.testing.assert_allclose(mean[:2], 0, atol=1e-6)
-    np.testing.assert_allclose(std[:2], 1, atol=1e-6)
-
-
 PICTURES = """\
 name: seen
 data:

@@ -16,7 +16,7 @@ from dnnstack.configs import RunConfig
 from dnnstack.graph.ops import Conv2dBackwardFilter, MatMul
 from dnnstack.training import divergence
 from dnnstack.training.listener import Listener, Progress, Summary
-from dnnstack.training.records.formats.state import Best, Metrics, Snapshot
+from dnnstack.training.records.formats.state import Best, Metrics
 from dnnstack.training.records.formats.store import checkpoint_steps, newest_checkpoint
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.session import Session
@@ -325,36 +325,3 @@ def test_the_best_of_a_given_up_attempt_is_forgotten(tiny, reference, spoil, mon
     done = train(tiny(*ROLLBACK), reference, NOWHERE)
     assert done.best == Best(10, 7 / 32, 1.0)
     assert newest_checkpoint(done.run / "checkpoints").state.unimproved == 2
-
-
-def test_looking_takes_a_hundredth_of_the_time(monkeypatch):
-    now, looks = [0.0], []
-
-    class Slow:
-        """Reading the state takes two seconds."""
-
-        step = 0
-
-        def sums(self) -> np.ndarray:
-            return np.zeros(3)
-
-        def snapshot(self) -> Snapshot:
-            now[0] += 2.0
-            looks.append(now[0])
-            return Snapshot(self.step, np.zeros(3), {})
-
-    monkeypatch.setattr(divergence, "perf_counter", lambda: now[0])
-    session = Slow()
-    watch = divergence.Watch(session)  # type: ignore[arg-type]
-    watch.start()
-    looks.clear()
-    now[0] = 0.0
-    for _ in range(1000):
-        session.step += 1
-        now[0] += 1.0
-        assert watch.glance()
-    assert looks[:3] == [3.0, 205.0, 407.0]
-    session.step += 1
-    assert watch.look()
-    assert watch.look(), "a state that was read already is not read again"
-    assert len(looks) == 6

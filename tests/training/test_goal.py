@@ -5,51 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.common.errors import ConfigError
 from dnnstack.common.typed_json import from_json
 from dnnstack.configs import RunConfig, load_config, parse_config
-from dnnstack.training.listener import Listener, Progress, Summary
 from dnnstack.training.plan import make_plan
 from dnnstack.training.records.formats.state import Metrics, State
 from dnnstack.training.records.formats.store import newest_checkpoint
-from dnnstack.training.records.resume import open_resume
 from dnnstack.training.session import Session
-from dnnstack.training.trainer import train
 
+from ..support.resuming import Ear, go
 from ..support.stored import cases
 
-Make = Callable[..., RunConfig]
-NOWHERE = Path("unused")
 LONG = "train={max_steps: 95, log_every: 7"
 NAND, XOR = "[1,1,1,0]", "[0,1,1,0]"
-
-
-class Ear(Listener):
-    def __init__(self, stop_at: int | None = None) -> None:
-        self.notices: list[str] = []
-        self.stop_at, self.step = stop_at, -1
-
-    def notice(self, text: str) -> None:
-        self.notices.append(text)
-
-    def progressed(self, progress: Progress) -> None:
-        self.step = progress.step
-
-    def stop(self) -> bool:
-        return self.stop_at is not None and self.step >= self.stop_at
-
-
-def go(
-    config: RunConfig, backend: Backend, run: Path | None = None, ear: Ear | None = None
-) -> Summary:
-    ear = ear or Ear()
-    source = open_resume(run, ear.notice) if run else None
-    return train(config, backend, NOWHERE, resume=source, listener=ear, stop_requested=ear.stop)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from dnnstack.common.errors import DatasetError, Interrupted
-from dnnstack.training.interrupt import check, interruptible
+from dnnstack.training.signals import check, interruptible
 
 
 def test_the_result_and_the_error_are_those_of_the_work():

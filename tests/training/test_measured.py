@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from dnnstack.datasets import describe, load, split_validation
 from dnnstack.reports.training_text import beginning
-from dnnstack.training import pixel_statistics
-from dnnstack.training.assemble import preprocessing
+from dnnstack.training import normalization
 from dnnstack.training.augmentation import mean_pixel
 from dnnstack.training.listener import Listener, Started
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.trainer import train
@@ -73,14 +73,14 @@ def test_the_mean_pixel():
 
 def test_pictures_that_nobody_can_change_are_measured_once(monkeypatch):
     counted: list[int] = []
-    measured = pixel_statistics._measured
+    measured = normalization._measured
 
-    def counting(images: np.ndarray, index: np.ndarray) -> pixel_statistics.Found:
+    def counting(images: np.ndarray, index: np.ndarray) -> normalization.Found:
         counted.append(len(index))
         return measured(images, index)
 
-    monkeypatch.setattr(pixel_statistics, "_measured", counting)
-    find = pixel_statistics.mean_and_deviation
+    monkeypatch.setattr(normalization, "_measured", counting)
+    find = normalization.mean_and_deviation
     images = np.random.default_rng(1).integers(0, 256, (9, 1, 2, 2), np.uint8)
     index = np.arange(6, dtype=np.int32)
     before = find(images, index)

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
-import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
 from dnnstack.common.errors import ConfigError, DatasetError
 from dnnstack.configs import RunConfig, parse_config
-from dnnstack.datasets import Downloads, load, registry
-from dnnstack.datasets.cifar_files import CIFAR_10
+from dnnstack.datasets import Downloads, load
 from dnnstack.reports.data_report import report
 from dnnstack.reports.data_samples import save_samples
 from dnnstack.reports.data_text import as_text
 from dnnstack.reports.summary import summarize
-from dnnstack.training.assemble import describe_data, preprocessing
+from dnnstack.training.assemble import describe_data
 from dnnstack.training.inference.evaluate import evaluate
 from dnnstack.training.inference.forward import Forward
 from dnnstack.training.inference.parts import load_part
 from dnnstack.training.inference.predict import Prediction, predict
 from dnnstack.training.inference.trained import Trained, find_trained
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.records.formats.store import newest_checkpoint
 from dnnstack.training.trainer import train
 from PIL import Image
@@ -108,61 +106,6 @@ def _options(trained: Trained) -> dict[str, object]:
     return {key: value for key, value in trained.config.data.dataset if key != "type"}
 
 
-def test_a_net_of_colour_photographs_answers_with_their_names(
-    tmp_path, learn, reference, monkeypatch
-):
-    """A small CIFAR-10 whose ten classes are ten brightnesses of red, and blue where it is dark."""
-    draw = np.random.default_rng(3)
-    folder = tmp_path / "data" / CIFAR_10.folder
-    folder.mkdir(parents=True)
-    parts = {}
-    for split, old in CIFAR_10.parts.items():
-        parts[split] = tuple(dataclasses.replace(part, count=40) for part in old)
-        for part in parts[split]:
-            labels = np.arange(40, dtype=np.uint8)[:, None] % 10
-            pixels = draw.integers(0, 20, (40, 3, 1024), np.uint8)
-            pixels[:, 0] += 25 * labels
-            pixels[:, 2] += 225 - 25 * labels
-            rows = np.concatenate([labels, pixels.reshape(40, -1)], axis=1)
-            (folder / part.name).write_bytes(rows.tobytes())
-    small = dataclasses.replace(CIFAR_10, parts=parts)
-    monkeypatch.setitem(registry.DATASETS, "cifar10", small)
-    layers = "layers=[flatten, {dense: {units: 10}}]"
-    trained = learn(
-        FOLDER,
-        "data.dataset=cifar10",
-        layers,
-        "train.epochs=20",
-        "data.validation=20",
-        "optimizer.lr=0.02",
-    )
-    Image.new("RGB", (90, 50), (10 + 225, 10, 10)).save(tmp_path / "red.png")
-    Image.new("RGB", (50, 90), (10, 10, 10 + 225)).save(tmp_path / "blue.png")
-    paths = [tmp_path / "red.png", tmp_path / "blue.png"]
-    answers = list(predict(Forward(trained, reference), paths, 10))
-    found = [answer for answer in answers if isinstance(answer, Prediction)]
-    assert [answer.best.label for answer in found] == ["truck", "airplane"]
-    assert {each.label for each in found[0].top} == set(CIFAR_10.label_bytes[0][1])
-    assert [answer.picture.image.shape for answer in found] == [(3, 32, 32)] * 2
-    assert found[0].preprocessing == ("centre_crop", "scale")
-
-
-def test_the_report_and_the_sheet_of_a_folder(root, tmp_path):
-    config = parsed(FOLDER, tmp_path)
-    found = report(config, root)
-    text = as_text(found)
-    assert "data set    image_folder: pictures 3x6x9, 3 classes" in text
-    assert "files       none: the pictures are in the folders that the config names" in text
-    assert {part: int(n.sum()) for part, n in found.counts.items()} == {
-        "train": 30,
-        "validation": 6,
-        "test": 12,
-    }
-    save_samples(found, 1, tmp_path / "sheet.png")
-    with Image.open(tmp_path / "sheet.png") as sheet:
-        assert sheet.width > 100
-
-
 def test_validation_samples_of_its_own(root, learn, reference, tmp_path):
     Path(root / "unseen").rename(root / "checked")
     own = "data={dataset: {image_folder: {train: paint, validation: checked, size: [6, 9]}}, "
@@ -204,16 +147,6 @@ def test_a_summary_needs_no_folder_where_the_classes_are_given(tmp_path):
     assert found.parameters == 3 * 224 * 224 * 1000 + 1000
     with pytest.raises(DatasetError, match="there is no folder 'nowhere'"):
         summarize(parsed(FOLDER, tmp_path, "data.dataset.image_folder.train=nowhere"), Path("x"))
-
-
-def test_a_bad_picture_stops_training_or_is_named(root, learn, caplog):
-    (root / "paint" / "red" / "torn.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    with pytest.raises(DatasetError, match=r"red/torn\.png: .* on_error: skip"):
-        learn(FOLDER)
-    learn(FOLDER, "data.dataset.image_folder.on_error=skip", "train.epochs=1")
-    warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    assert len(warned) == 1
-    assert "red/torn.png is left out" in warned[0]
 
 
 def test_a_table_is_learned(tmp_path, learn, reference):

@@ -150,24 +150,6 @@ def test_a_run_goes_on_with_its_own_samples_alone(tmp_path_factory, changes):
     assert any(isinstance(text, Warned) for text in run.said) == (there != left)
 
 
-def test_samples_that_are_all_there_are_taken_as_they_were(tmp_path):
-    before = plain()
-    run = Begun(tmp_path, image_set(before))
-    assert run.chosen.whole
-    assert run.chosen.told() is None
-    assert run.said == []
-    assert run.chosen.images is run.images
-    after = image_set({**before, "a/000": ("a", f"{300:032x}"), "c/9": ("c", f"{301:032x}")})
-    found = run.goes_on(after, accept=True)
-    taken = found.images
-    assert taken.names == run.images.names
-    np.testing.assert_array_equal(taken.images, run.images.images)
-    np.testing.assert_array_equal(taken.labels, run.images.labels)
-    np.testing.assert_array_equal(found.train, run.chosen.train)
-    np.testing.assert_array_equal(found.validation, run.chosen.validation)
-    assert "2 added: a/000, c/9" in run.said[0]
-
-
 def test_a_class_that_is_renamed_is_told(tmp_path):
     run = Begun(tmp_path, image_set(plain()))
     after = {n.replace("c", "A"): (label.replace("c", "A"), x) for n, (label, x) in plain().items()}

@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig
-from dnnstack.training.listener import Listener, Progress, Summary
+from dnnstack.training.listener import Summary
 from dnnstack.training.records.formats.state import Best, Metrics, State
 from dnnstack.training.records.formats.store import newest_checkpoint
-from dnnstack.training.records.resume import open_resume
 from dnnstack.training.session import Session
-from dnnstack.training.trainer import train
+
+from ..support.resuming import Ear, go
 
 Make = Callable[..., RunConfig]
-NOWHERE = Path("unused")
 # Right answers of 32 in one validation after the other, each 10 steps: the third is the best.
 CORRECT = {10: 8, 20: 9, 30: 20, 40: 20, 50: 12, 60: 19, 70: 24, 80: 25, 90: 1, 95: 2}
 LONG = ("train={max_steps: 95, log_every: 7}", "checkpoint.best=true")
@@ -33,27 +31,6 @@ def _planned(monkeypatch: pytest.MonkeyPatch) -> None:
         return Metrics(1.0 + self.step / 1000, CORRECT[self.step], 32)
 
     monkeypatch.setattr(Session, "validate", validate)
-
-
-class Ear(Listener):
-    def __init__(self, stop_at: int | None = None) -> None:
-        self.notices: list[str] = []
-        self.stop_at, self.step = stop_at, -1
-
-    def notice(self, text: str) -> None:
-        self.notices.append(text)
-
-    def progressed(self, progress: Progress) -> None:
-        self.step = progress.step
-
-    def stop(self) -> bool:
-        return self.stop_at is not None and self.step >= self.stop_at
-
-
-def go(config: RunConfig, backend: Backend, run: Path | None = None, ear: Ear | None = None):
-    ear = ear or Ear()
-    source = open_resume(run, ear.notice) if run else None
-    return train(config, backend, NOWHERE, resume=source, listener=ear, stop_requested=ear.stop)
 
 
 def files(summary: Summary) -> tuple[str, dict[str, bytes]]:

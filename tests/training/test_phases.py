@@ -12,9 +12,9 @@ from dnnstack.backends.reference.kernels import KERNELS, Kernel
 from dnnstack.common.errors import ConfigError, NonFiniteError
 from dnnstack.configs import RunConfig
 from dnnstack.graph.ops import Conv2dBackwardFilter, MatMul
-from dnnstack.training.listener import Listener
 from dnnstack.training.trainer import train
 
+from ..support.resuming import Ear
 from ..support.trainings import NOWHERE, end_of, go, session_of
 
 Make = Callable[..., RunConfig]
@@ -85,14 +85,6 @@ def test_a_bad_validation_with_averages_is_named(
 # ---------------------------------------------------------------- rollback
 
 
-class Ear(Listener):
-    def __init__(self) -> None:
-        self.notices: list[str] = []
-
-    def notice(self, text: str) -> None:
-        self.notices.append(text)
-
-
 RULES = {
     "adam": "{type: adam, lr: 0.01, ema: {decay: 0.9}}",
     "muon": "{type: muon, lr: 0.1, rest: {type: sgd, lr: 0.01}, lookahead: {every: 3}, "
@@ -145,35 +137,3 @@ def test_rollback_restores_all_state(
 
 
 # ---------------------------------------------------------------- running statistics
-
-BATCH_NORM = (
-    "layers=[{conv2d: {filters: 4, kernel_size: 5, stride: 2, use_bias: false}}, "
-    "{batch_norm: {scale: false}}, relu, max_pool2d, flatten, {dense: {units: 10}}]"
-)
-
-
-@pytest.mark.parametrize("parts", [1, 4])
-def test_statistics_are_resumed_with_everything(tiny: Make, backend: Backend, parts: int) -> None:
-    config = tiny(
-        BATCH_NORM,
-        f"train.accumulate={parts}",
-        "optimizer={type: sgd, lr: 0.05, momentum: 0.85, nesterov: true, ema: {decay: 0.9}, "
-        "lookahead: {}, groups: [{kind: shift, lr_factor: 64, weight_decay: 0.01},"
-        "{parameters: conv2d_1.weight, freeze_after_epoch: 1.5}]}",
-    )
-    whole = session_of(config, backend)
-    for steps in (10, 10, 5):
-        whole.run(steps)
-    half = session_of(config, backend)
-    half.run(10)
-    half.run(3)
-    kept = half.snapshot()
-    half.close()
-    again = session_of(config, backend)
-    again.put(kept)
-    again.run(7)
-    again.run(5)
-    for name, array in whole.arrays().items():
-        np.testing.assert_array_equal(array, again.arrays()[name], err_msg=name)
-    whole.close()
-    again.close()

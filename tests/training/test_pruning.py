@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from dnnstack.common.errors import CheckpointError, ConfigError
-from dnnstack.configs import RunConfig
 from dnnstack.graph.graph import Tensor
 from dnnstack.layers.initializers import Initializer
 from dnnstack.layers.layer import Parameter
@@ -22,7 +19,6 @@ from ..support.resuming import go as begun
 from ..support.stored import cases
 from ..support.trainings import end_of, go
 
-Make = Callable[..., RunConfig]
 KEEP = "prune={keep: {conv2d_1.weight: 0.5, '*.weight': 0.1}}"
 SHARES = {"conv2d_1.weight": 0.5, "dense_1.weight": 0.1}
 
@@ -84,22 +80,6 @@ def test_gradients_of_pruned_weights_do_not_count_in_the_norm(tiny, backend):
     still = go(tiny(*few, f"optimizer={rule}, lr: 1e-30}}"), backend).arrays["dense_1.weight"]
     norm = np.linalg.norm((moved - still).astype(np.float64))
     np.testing.assert_allclose(norm, 1e-3, rtol=1e-3)
-
-
-def test_training_begins_with_the_largest_weights_of_another_run(tiny, reference):
-    first = go(tiny("train.max_steps=5"), reference)
-    config = tiny(KEEP, f"init_from={first.path}", "optimizer.lr=1e-30", "train.max_steps=1")
-    found = go(config, reference)
-    for name, share in SHARES.items():
-        before, after = first.arrays[name], found.arrays[name]
-        mask = magnitude_mask(before, share)
-        np.testing.assert_array_equal(after, before * mask)
-        assert np.abs(before[mask == 1]).min() >= np.abs(before[mask == 0]).max()
-    # More is pruned later; what was pruned before stays so.
-    fewer = KEEP.replace("0.5", "0.25")
-    later = go(tiny(fewer, f"init_from={found.path}", "train.max_steps=1"), reference)
-    gone = found.arrays["mask/conv2d_1.weight"] == 0
-    assert not later.arrays["mask/conv2d_1.weight"][gone].any()
 
 
 def test_of_equal_magnitudes_the_first_are_kept():

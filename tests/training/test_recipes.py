@@ -19,8 +19,7 @@ from dnnstack.optimizers.groups import stretches
 from dnnstack.training.assemble import build_network
 from dnnstack.training.plan import make_plan
 from dnnstack.training.preprocessing import Preprocessing
-from dnnstack.training.sections import composition
-from dnnstack.training.stretches import Stretch, stretch_at
+from dnnstack.training.sections import Stretch, composition, stretch_at
 from numpy.typing import NDArray
 
 from ..support import composed

@@ -9,8 +9,9 @@ import pytest
 from dnnstack.backends.base import Options
 from dnnstack.configs import load_config
 from dnnstack.datasets import ImageSet
-from dnnstack.training.assemble import build_network, describe_data, preprocessing
+from dnnstack.training.assemble import build_network, describe_data
 from dnnstack.training.network import Network
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup

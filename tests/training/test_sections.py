@@ -17,7 +17,8 @@ from dnnstack.datasets import DatasetInfo, ImageSet
 from dnnstack.graph.graph import Graph
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.reports.summary import summarize
-from dnnstack.training.assemble import build_network, describe_data, preprocessing
+from dnnstack.training.assemble import build_network, describe_data
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.sections import expected_sections
 from dnnstack.training.session import Session

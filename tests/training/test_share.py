@@ -10,7 +10,8 @@ from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig
 from dnnstack.graph.graph import Graph
 from dnnstack.graph.ops import AllGather, AllReduce
-from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
+from dnnstack.training.assemble import build_network, describe_data, load_data
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.setup import Setup
 from dnnstack.training.share import RankShare, allowed_ranks, check_ranks, shared_out

@@ -14,8 +14,8 @@ from dnnstack.common.targets import check_targets, spread_of
 from dnnstack.configs import RunConfig, load_config, parse_config
 from dnnstack.datasets import ImageSet
 from dnnstack.training.assemble import build_network, check_data, describe_data
-from dnnstack.training.class_weights import class_weights
 from dnnstack.training.records.formats.state import START, Metrics, shown
+from dnnstack.training.setup import class_weights
 from dnnstack.training.trainer import train
 
 from ..support.trainings import NOWHERE, go, session_of
@@ -82,7 +82,8 @@ def test_one_unit_learns_as_the_slide_says(backend, wanted):
 def session_on(config: RunConfig, backend: Any) -> Any:
     """A session on the config's own table."""
     from dnnstack.datasets import Downloads
-    from dnnstack.training.assemble import load_data, preprocessing
+    from dnnstack.training.assemble import load_data
+    from dnnstack.training.normalization import preprocessing
     from dnnstack.training.plan import make_plan
     from dnnstack.training.session import Session
     from dnnstack.training.setup import Setup

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dnnstack.common.errors import CheckpointError, DatasetError, NonFiniteError, ShapeError
-from dnnstack.configs import RunConfig, effective_yaml, parse_config
+from dnnstack.configs import effective_yaml, parse_config
 from dnnstack.training.listener import Listener, Progress, Started
 from dnnstack.training.records.formats import store as checkpoint_store
 from dnnstack.training.records.formats.state import Metrics
@@ -17,7 +16,6 @@ from dnnstack.training.records.formats.store import checkpoint_steps, newest_che
 from dnnstack.training.records.numerics import versions_of
 from dnnstack.training.trainer import train
 
-Make = Callable[..., RunConfig]
 NOWHERE = Path("unused")
 
 
@@ -119,26 +117,6 @@ def test_the_best_on_validation_is_kept(tiny, reference):
         record = max(record, (metrics.accuracy, -metrics.loss))
 
 
-def test_without_validation(tiny, backend):
-    ear = Ear()
-    summary = train(tiny("data.validation=0"), backend, NOWHERE, listener=ear)
-    assert ear.of("validated") == []
-    assert summary.validation is None
-    assert summary.best is None
-    assert summary.validation_seconds == 0.0
-
-
-def test_a_stop_between_chunks_saves(tiny, reference):
-    ear = Ear()
-    summary = train(
-        tiny(), reference, NOWHERE, listener=ear, stop_requested=lambda: bool(ear.of("progressed"))
-    )
-    assert summary.state == "interrupted"
-    assert summary.step == 1
-    assert checkpoint_steps(summary.run / "checkpoints") == [1]
-    assert log_of(summary.run)[-1]["state"] == "interrupted"
-
-
 def test_the_last_good_checkpoint_stays(tiny, reference):
     # The rate grows by warmup: the first steps are harmless.
     config = tiny(
@@ -179,10 +157,3 @@ def test_missing_data_makes_no_folder(tiny, reference, tmp_path):
     with pytest.raises(DatasetError):
         train(config, reference, tmp_path)
     assert not Path(config.run.dir).exists()
-
-
-def test_the_folder_is_let_go_at_the_end(tiny, reference):
-    from dnnstack.training.records.runs import reopen_run
-
-    summary = train(tiny(), reference, NOWHERE)
-    reopen_run(summary.run, print).close()

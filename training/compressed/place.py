@@ -17,8 +17,8 @@ from ...common.files import atomic_write, make_folder, read_regular
 from ...common.locks import Lock, lock
 from ...common.targets import MEASURES
 from ...common.typed_json import Count, Finite, Name, from_json
+from ..records.group import deciding
 from ..records.runs import AUTO, COMPRESSION, GROUP, LOCK, run_of_checkpoint
-from ..records.starting import deciding
 
 if TYPE_CHECKING:
     from ...configs.schema.stages import CompressConfig

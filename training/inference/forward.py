@@ -32,8 +32,7 @@ class Forward:
     """
 
     def __init__(self, trained: Trained, backend: Backend, tta: str = "none") -> None:
-        self.trained = trained
-        self._backend = backend
+        self.trained, self._backend = trained, backend
         self._views = TEST_TIME[tta]
         self._views.check(trained.input_shape, len(trained.classes))
         self._lock = threading.Lock()

@@ -69,7 +69,6 @@ def load_part(
         )
     trained.at_size(size or info.shape[1:])
     if name == own:
-        # Who keeps what was loaded for many trainings knows of no other size.
         images = read(config, split, root, downloads, known, *([size] if size else []))
     else:
         images = load(name, split, root=root, downloads=downloads)

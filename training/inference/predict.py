@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...common.errors import DatasetError
+from ...common.errors import DatasetError, explaining
 from ...common.files import atomic_write, remove_abandoned
 from ...common.printable import printable
 from ...common.records import dataclass
@@ -30,6 +30,7 @@ NONE = "none of these"
 # A digit network answers with a digit whatever it sees; docs/pictures.md says how often it is wrong
 # with this probability or less.
 LEAST_OF_DIGITS = 0.5
+_ELSEWHERE = "choose another folder with --save-input"
 
 
 @dataclass(frozen=True)
@@ -218,11 +219,7 @@ class Asked:
     min_probability: float | None = None
 
     def answer(
-        self,
-        path: Path,
-        picture: Picture,
-        scores: NDArray[np.float32],
-        known: float | None = None,
+        self, path: Path, picture: Picture, scores: NDArray[np.float32], known: float | None = None
     ) -> Prediction:
         """scores: (K,), what the network gives for the picture; known: how familiar it is."""
         trained, how, kind = self.trained, self.how, self.trained.data.kind
@@ -287,11 +284,9 @@ class InputFolder:
         """Raises DatasetError if the folder cannot be created."""
         self._folder = folder
         self._names: set[str] = set()
-        try:
+        with explaining(folder, "cannot be written", _ELSEWHERE, DatasetError):
             folder.mkdir(parents=True, exist_ok=True)
             remove_abandoned(folder)
-        except OSError as error:
-            raise _unwritable(folder, error) from None
 
     def save(self, prediction: Prediction) -> Path:
         """Write a picture; a second one of the same name gets ``-2``. Raises DatasetError."""
@@ -302,17 +297,9 @@ class InputFolder:
             name = f"{stem}-{number}"
         self._names.add(name)
         path = self._folder / f"{name}-input.png"
-        try:
+        with explaining(path, "cannot be written", _ELSEWHERE, DatasetError):
             png = io.BytesIO()
             as_image(prediction.picture.image).save(png, "PNG")
             # A file for each of perhaps thousands of pictures, soon made again.
             atomic_write(path, png.getvalue(), durable=False)
-        except OSError as error:
-            raise _unwritable(path, error) from None
         return path
-
-
-def _unwritable(path: Path, error: OSError) -> DatasetError:
-    return DatasetError(
-        f"{path}: cannot be written: {error.strerror}; choose another folder with --save-input"
-    )

@@ -11,15 +11,7 @@ from numpy.typing import NDArray
 
 from ...common.records import dataclass
 from ...common.targets import Kind
-from ..metrics import (
-    Calibration,
-    Measured,
-    class_figures,
-    errors,
-    measure,
-    roc_auc,
-    worst_first,
-)
+from ..metrics import Calibration, Measured, class_figures, errors, measure, roc_auc, worst_first
 
 Scores = NDArray[np.floating[Any]]
 
@@ -58,11 +50,7 @@ class Tally:
     """Accumulates confusion, ranks and mistakes over batches; of numbers and questions, all."""
 
     def __init__(
-        self,
-        classes: int,
-        kind: Kind = "class",
-        threshold: float = 0.5,
-        reject: int | None = None,
+        self, classes: int, kind: Kind = "class", threshold: float = 0.5, reject: int | None = None
     ) -> None:
         self._classes, self._kind, self._threshold = classes, kind, threshold
         self._reject, self._rejects = reject, [(np.zeros(0, np.bool_), np.zeros(0))]

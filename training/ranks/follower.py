@@ -19,8 +19,9 @@ from ...common.typed_json import from_json
 from ...configs import RunConfig, parse_config
 from ...datasets import Downloads
 from ...datasets.columns import Columns
-from ..assemble import build_network, describe_data, load_data, of_trained_rows
+from ..assemble import build_network, describe_data, load_data
 from ..network_size import check_memory
+from ..normalization import of_trained_rows
 from ..plan import make_plan
 from ..preprocessing import Preprocessing
 from ..records.formats.state import Snapshot

@@ -123,8 +123,6 @@ class Serving(Leading):
         kept = statistics_of(self.stretches[0].train)
         self._kept = np.zeros(0 if kept is None else kept.size, np.float32)
 
-    # ------------------------------------------------------------ what the loop asks for
-
     @property
     def ranks(self) -> int:
         return self._team.size
@@ -192,8 +190,6 @@ class Serving(Leading):
         self._team.parted = True
         self._shard.close()
         super().close()
-
-    # ------------------------------------------------------------ batches and gradients
 
     def _update(self) -> bool:
         """Deal out work, and do one update with the next gradient; False if there was none."""
@@ -305,8 +301,6 @@ class Serving(Leading):
                 self._lose(rank)
         for server in self._others:
             self._order(server, CLOSE)
-
-    # ------------------------------------------------------------ other servers
 
     def _tell_servers(self, what: int, rank: int) -> None:
         for server in self._others:

@@ -95,8 +95,6 @@ class Team:
         """How messages call a rank."""
         return f"rank {rank} on {printable(self.hosts[rank])}"
 
-    # ------------------------------------------------------------ in the step
-
     def answering(self, backend: Backend) -> AbstractContextManager[None]:
         """Around steps: on a GPU, which adds up by itself, the host waits for the steps alone."""
         return nullcontext() if backend.waiting_threads else self._watchdog.armed()
@@ -143,8 +141,6 @@ class Team:
         given, taken = [sent, (counts, _begins(counts))], [received, (sizes, _begins(sizes))]
         with self._watchdog.armed():
             self.world.Alltoallv(given, taken)
-
-    # ------------------------------------------------------------ between the steps
 
     def tell(self, text: str) -> None:
         """Rank 0 says something that the others ``hear``."""
@@ -239,8 +235,6 @@ class Team:
             if self.node_rank:
                 done.append(work())
         return done[0]
-
-    # ------------------------------------------------------------ waiting, and the end
 
     def _wait(self, request: Any) -> None:
         """Wait without keeping a core busy; end with a rank of this machine that stopped or ended.

@@ -25,8 +25,7 @@ class Watchdog:
     """
 
     def __init__(self, deadline: float, message: Callable[[], str]) -> None:
-        self.deadline = deadline
-        self._message = message
+        self.deadline, self._message = deadline, message
         # Odd while armed; another number each time.
         self._turn = self._depth = 0
         threading.Thread(target=self._look, name="watchdog", daemon=True).start()

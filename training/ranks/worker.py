@@ -24,9 +24,7 @@ class Worker:
     """Computes the batches that rank 0 names, each with the parameters that the servers have."""
 
     def __init__(self, session: Session, post: Post, servers: int, delay: float) -> None:
-        self._session = session
-        self._post = post
-        self._delay = delay
+        self._session, self._post, self._delay = session, post, delay
         self._stretch = session.stretches[0]
         self._trained = trained(session.setup)
         sizes = [

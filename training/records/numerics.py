@@ -14,7 +14,7 @@ from .formats.checkpoint import Checkpoint
 
 _CHANGES = {
     1: "SGD's update with weight decay on a CPU and a GPU, PReLU's derivative at 0, and batch norm "
-    "on a CPU, of at most 6,000 values or without AVX-512",
+    "on a CPU, of at most 6,000 values or without AVX-512"
 }
 """What gives other bits than before, by the ``numerics`` of the checkpoints since then."""
 NUMERICS = max(_CHANGES)

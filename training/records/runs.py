@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from ...common.errors import CheckpointError, LockedError
+from ...common.errors import CheckpointError, LockedError, explaining
 from ...common.files import (
     atomic_write,
     close_read,
@@ -45,8 +45,7 @@ class Run:
     """An open run folder; its lock keeps every other process from writing there until ``close``."""
 
     def __init__(self, path: Path, held: Lock | None) -> None:
-        self.path = path
-        self._held = held
+        self.path, self._held = path, held
         self._folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     @property
@@ -275,10 +274,8 @@ def _listed(runs_dir: Path, wanted: str = "") -> str:
 
 def newest_first(runs_dir: Path, name: str) -> list[Path]:
     """Folders called ``name`` or ``name-N``, the highest number first. Raises CheckpointError."""
-    try:
+    with explaining(runs_dir, "cannot be read"):
         return [path for _, path in sorted(numbered(runs_dir, name), reverse=True)]
-    except OSError as error:
-        raise CheckpointError(f"{runs_dir}: cannot be read: {error.strerror}") from None
 
 
 def numbered(runs_dir: Path, name: str) -> list[tuple[int, Path]]:

@@ -31,13 +31,10 @@ class Saver:
         source: Checkpoint | None,
         saving: Callable[[int, Path], None],
     ) -> None:
-        self.run = run
-        self.source = source
+        self.run, self.source = run, source
         self.state = self._first = source.state if source is not None else START
         self._folder = run.checkpoints
-        self._log = log
-        self._writer = writer
-        self._saving = saving
+        self._log, self._writer, self._saving = log, writer, saving
         self._noted = self._unlogged = -1
         self._behind, self._begun = False, 0.0
         self._saved: State | None = None

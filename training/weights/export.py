@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...common.errors import CheckpointError
+from ...common.errors import CheckpointError, explaining
 from ...common.files import atomic_write, remove_abandoned
 from ..records.formats.pytorch_names import their_names
 from .source import Source
@@ -26,14 +26,10 @@ def save_weights(source: Source, path: Path) -> dict[str, str]:
     values = {name: each.values for name, each in source.arrays.items() if each.values is not None}
     names = their_names(values) if source.layout == "dnnstack" else {name: name for name in values}
     arrays = {names[name]: np.ascontiguousarray(read()) for name, read in values.items()}
-    try:
+    with explaining(path, "cannot be written", "name a file in another folder"):
         # What transformers and timm look for.
         atomic_write(path, save(arrays, {"format": "pt"}))
         remove_abandoned(path.parent)
-    except OSError as error:
-        raise CheckpointError(
-            f"{path}: cannot be written: {error.strerror}; name a file in another folder"
-        ) from None
     return names
 
 

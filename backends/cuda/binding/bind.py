@@ -13,7 +13,7 @@ import numpy as np
 from ....common.errors import ShapeError
 from ....common.records import dataclass
 from ....graph.graph import EXTERNAL, SHARED, Graph, Op, Tensor
-from ....graph.ops import BiasGrad, Conv2dBackwardFilter, MatMul, SgdUpdate
+from ....graph.ops import SgdUpdate
 from ...base import Precision
 from ...registry import Registry
 from ..libraries.candidates import Candidates
@@ -27,13 +27,11 @@ from ..libraries.timing import captured_seconds
 from .buffer import Buffer
 from .choices import Choice, parsed
 from .decisions import Decisions, Together
-from .early_sums import early_sums
-from .element_types import bf16_tensors
-from .lanes import changes, only_gradients
+from .early_sums import changes, early_sums, only_gradients
 from .launch_list import LaunchList
 from .launches import Stream
-from .layouts import Geometry
-from .slices import Slices, places_of, table_of
+from .layouts import Geometry, bf16_tensors
+from .slices import Slices, places_of, sum_of_rows, table_of
 from .store import Store
 
 OpT = TypeVar("OpT", bound=Op)
@@ -89,10 +87,7 @@ class Binder(LaunchList):
         more = beside() if beside and self._beside else None
         apart, quiet = (choices.get(key, "").split(",") for key in ("apart", "quiet"))
         super().__init__(store.cuda, streams, overlap, apart, more, quiet if overlap else ())
-        self.graph = graph
-        self.store = store
-        self.arithmetic = arithmetic
-        self.choices = choices
+        self.graph, self.store, self.arithmetic, self.choices = graph, store, arithmetic, choices
         self.geometry = Geometry(choices, arithmetic.dtype)
         self.buffers = store.gradients(graph.name)
         self.convolutions: dict[str, ConvGraph] = {}
@@ -180,8 +175,6 @@ class Binder(LaunchList):
             for _, bind in asked:
                 bind(address)
 
-    # ------------------------------------------------------------ order
-
     def _wait_for(self, op: Op) -> None:
         if self.current:
             self.join([0])
@@ -207,8 +200,6 @@ class Binder(LaunchList):
         end = self.choice(op, kind).removeprefix(self.graph.name)
         found = [] if self.graph.training else [key for key in self.choices if key.endswith(end)]
         return self.choices[min(found, key=len)] if found else ""
-
-    # ------------------------------------------------------------ tensors
 
     def number(self, tensor: Tensor) -> str:
         """How an activation is stored: float32, or bfloat16 if that is the precision."""
@@ -322,8 +313,6 @@ class Binder(LaunchList):
         for array in self._scratch:
             array.view("uint8").fill(0xFF)
 
-    # ------------------------------------------------------------ sums in slices
-
     def slices(
         self, op: Op, source: Any, first: int, count: int, stride: int, target: Tensor, size: int
     ) -> None:
@@ -378,7 +367,7 @@ class Binder(LaunchList):
         """The operation that sums dy over its rows, and its result, if a kernel may do it on the
         way: where fusion is on."""
         for op in self.graph.ops if self.arithmetic.fusion else ():
-            summed, result = _sum_of_rows(op)
+            summed, result = sum_of_rows(op)
             if result is not None and summed == dy and not self.summed(op, result):
                 return op, result
         return None
@@ -396,14 +385,3 @@ def workspace_sizes(binders: Iterable[Binder]) -> dict[int, int]:
         for stream, asked in binder.workspaces.items():
             sizes[stream] = max(sizes[stream], *(size for size, _ in asked))
     return sizes
-
-
-def _sum_of_rows(op: Op) -> tuple[Tensor | None, Tensor | None]:
-    """The dy whose sum over rows is the operation's bias gradient, and that gradient."""
-    if isinstance(op, BiasGrad):
-        return op.dy, op.db
-    if isinstance(op, Conv2dBackwardFilter):
-        return op.dy, op.bias_grad
-    if isinstance(op, MatMul) and op.transpose_a:
-        return op.a, op.bias_grad
-    return None, None

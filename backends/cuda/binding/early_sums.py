@@ -1,4 +1,4 @@
-"""Sums over ranks as early as they can be: right behind the gradients, beside the rest of backward.
+"""What of a step may run beside the rest, and sums over ranks as early as they can be.
 
 A section of a part in which ranks add up pieces has one Accumulate for all gradients, and behind it
 an AllReduce for each piece. Here every piece gets its own Accumulate, unless the kernel of its sum
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....graph.graph import Op
-from ....graph.ops import Accumulate, AllReduce
+from ....graph.ops import Accumulate, AllReduce, Fused, Metrics
 from .small_sums import SmallSums, share_of
 
 
@@ -40,3 +40,19 @@ def early_sums(ops: Sequence[Op], small: SmallSums) -> tuple[list[Op], set[int]]
             found.append(share_of(whole, left))
         found += behind.get(at, ())
     return found, beside
+
+
+def changes(op: Op) -> bool:
+    """Whether an operation updates what the step began with, not only its own metrics."""
+    return bool(op.tensors(op.updates)) and not isinstance(op, Metrics) and not _is_beside(op)
+
+
+def only_gradients(op: Op) -> bool:
+    """Whether nothing but gradients, or metrics that nothing waits for, comes of an operation."""
+    alone = not op.tensors(op.updates) and all(t.role == "gradient" for t in op.writes())
+    return alone or _is_beside(op)
+
+
+def _is_beside(op: Op) -> bool:
+    """A fused operation whose metrics nothing in the section waits for."""
+    return isinstance(op, Fused) and op.beside

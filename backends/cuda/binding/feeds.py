@@ -96,10 +96,7 @@ class Feed:
     def __init__(
         self, op: GatherBatch, held: Mapping[Tensor, Host], position: Callable[[], int], cuda: Any
     ) -> None:
-        self.op = op
-        self._cuda = cuda
-        self._held = held
-        self._position = position
+        self.op, self._cuda, self._held, self._position = op, cuda, held, position
         self.staging = Packed(cuda.zeros(Packed.nbytes(op), "uint8"), op)
         self._copies = cuda.Stream()
         self._slots = [_Slot(op, cuda) for _ in range(SLOTS)]

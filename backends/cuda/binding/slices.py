@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ....common.records import dataclass
 from ....graph.graph import Op, Tensor
+from ....graph.ops import BiasGrad, Conv2dBackwardFilter, MatMul
 from .buffer import Buffer
 
 # Slices that a block asks for at once if one thread has one: AT_ONCE * SUM_THREADS of slices.cuh.
@@ -74,3 +75,14 @@ def places_of(pending: Sequence[Slices]) -> NDArray[np.int32]:
     order = sorted(range(len(pending)), key=lambda i: -pending[i].count)
     found = [(i, at) for i in order for at in range(0, pending[i].size, pending[i].wide)]
     return np.asarray(found, "int32").reshape(-1, 2)
+
+
+def sum_of_rows(op: Op) -> tuple[Tensor | None, Tensor | None]:
+    """The dy whose sum over rows is the operation's bias gradient, and that gradient."""
+    if isinstance(op, BiasGrad):
+        return op.dy, op.db
+    if isinstance(op, Conv2dBackwardFilter):
+        return op.dy, op.bias_grad
+    if isinstance(op, MatMul) and op.transpose_a:
+        return op.a, op.bias_grad
+    return None, None

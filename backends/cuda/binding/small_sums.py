@@ -12,17 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ....common.records import dataclass
+from ....graph import ops
 from ....graph.graph import Graph, Op, Tensor
-from ....graph.ops import (
-    Accumulate,
-    AddMetrics,
-    Advance,
-    AllGather,
-    AllReduce,
-    KeepMetrics,
-    SgdUpdate,
-    SkipParts,
-)
 from ...collectives import on_one_machine
 from ..libraries.peers import MOST_RANKS, TAIL, size_for
 
@@ -37,9 +28,9 @@ Spans = Mapping[Tensor, Stretch]
 class Metrics:
     """The operations on the metrics of all parts."""
 
-    gather: AllGather
-    add: AddMetrics
-    skip: SkipParts
+    gather: ops.AllGather
+    add: ops.AddMetrics
+    skip: ops.SkipParts
 
     @property
     def operations(self) -> tuple[Op, ...]:
@@ -51,11 +42,11 @@ class Ending:
     """What a part's section leaves to a sum: ``accumulate``, of ``whole`` what concerns the sum;
     gradients: the name of their arena."""
 
-    whole: Accumulate
-    accumulate: Accumulate
+    whole: ops.Accumulate
+    accumulate: ops.Accumulate
     gradients: str
-    keep: KeepMetrics | None = None
-    advance: Advance | None = None
+    keep: ops.KeepMetrics | None = None
+    advance: ops.Advance | None = None
 
     @property
     def operations(self) -> tuple[Op, ...]:
@@ -67,10 +58,10 @@ class Ending:
 class SmallSum:
     """A sum, and what its first kernel does besides; ``update``: what may be in its launch."""
 
-    op: AllReduce
+    op: ops.AllReduce
     metrics: Metrics | None = None
     ending: Ending | None = None
-    update: SgdUpdate | None = None
+    update: ops.SgdUpdate | None = None
 
     @property
     def merged(self) -> tuple[Op, ...]:
@@ -89,7 +80,7 @@ class SmallSums:
         """What the kernel of a sum does, if the operation is one and its kernel does more."""
         return next((small for small in self._found if small.op is op), None)
 
-    def before(self, op: SgdUpdate) -> SmallSum | None:
+    def before(self, op: ops.SgdUpdate) -> SmallSum | None:
         """The sum that may be in the launch of an update."""
         return next((small for small in self._found if small.update is op), None)
 
@@ -104,7 +95,7 @@ class SmallSums:
         """The operations that sums do."""
         return (op for small in self._found for op in small.merged)
 
-    def takes(self, whole: Accumulate, sums: Iterable[Tensor]) -> bool:
+    def takes(self, whole: ops.Accumulate, sums: Iterable[Tensor]) -> bool:
         """Whether a sum scales and keeps these gradients itself."""
         wanted = set(sums)
         endings = [small.ending for small in self._found if small.ending is not None]
@@ -137,7 +128,7 @@ def size_of(stretches: Sequence[Stretch]) -> int:
     return sum(stop - start for _, start, stop in stretches)
 
 
-def kernels_of(spans: Spans, op: AllReduce) -> list[list[Stretch]]:
+def kernels_of(spans: Spans, op: ops.AllReduce) -> list[list[Stretch]]:
     """The stretches of a sum, each by itself, or two of an arena together if that is small."""
     found: list[list[Stretch]] = []
     for stretch in stretches(spans, op.values):
@@ -157,7 +148,7 @@ def small_sums(spans: Spans, graphs: Mapping[str, Graph]) -> SmallSums:
     """The sums that ranks make in each other's memory, if they do more than that."""
     found = []
     for graph in graphs.values():
-        summed = [op for op in graph.ops if isinstance(op, AllReduce) and op.ranks > 1]
+        summed = [op for op in graph.ops if isinstance(op, ops.AllReduce) and op.ranks > 1]
         for op in summed:
             first, *others = kernels_of(spans, op)
             if fits(op.ranks, size_of(first)):
@@ -170,21 +161,21 @@ def small_sums(spans: Spans, graphs: Mapping[str, Graph]) -> SmallSums:
     return SmallSums(found)
 
 
-def _update(graph: Graph, op: AllReduce) -> SgdUpdate | None:
+def _update(graph: Graph, op: ops.AllReduce) -> ops.SgdUpdate | None:
     """The update that follows the sum, of all that is summed."""
     behind = graph.ops[graph.ops.index(op) + 1 :]
     update = behind[0] if behind else None
-    if not isinstance(update, SgdUpdate):
+    if not isinstance(update, ops.SgdUpdate):
         return None
     return update if set(op.values) <= set(update.gradients) else None
 
 
-def _metrics(graph: Graph, op: AllReduce) -> Metrics | None:
+def _metrics(graph: Graph, op: ops.AllReduce) -> Metrics | None:
     """The operations before the sum that may as well be done with it."""
     before = graph.ops[: graph.ops.index(op)]
-    gather = next((op for op in before if isinstance(op, AllGather)), None)
-    add = next((op for op in before if isinstance(op, AddMetrics)), None)
-    skip = next((op for op in before if isinstance(op, SkipParts)), None)
+    gather = next((op for op in before if isinstance(op, ops.AllGather)), None)
+    add = next((op for op in before if isinstance(op, ops.AddMetrics)), None)
+    skip = next((op for op in before if isinstance(op, ops.SkipParts)), None)
     if gather is None or add is None or skip is None or add.kept != gather.rows:
         return None
     found = Metrics(gather, add, skip)
@@ -194,20 +185,21 @@ def _metrics(graph: Graph, op: AllReduce) -> Metrics | None:
 
 
 def _ending(
-    spans: Spans, graphs: Mapping[str, Graph], op: AllReduce, metrics: Metrics | None
+    spans: Spans, graphs: Mapping[str, Graph], op: ops.AllReduce, metrics: Metrics | None
 ) -> Ending | None:
     """What may wait for the sum at the end of the section whose gradients it adds up."""
     alike = [
         (graph, other)
         for graph in graphs.values()
         for other in graph.ops
-        if isinstance(other, Accumulate | AllReduce) and set(other.writes()) & set(op.values)
+        if isinstance(other, ops.Accumulate | ops.AllReduce)
+        and set(other.writes()) & set(op.values)
     ]
     # Of sections for several stretches of a training it would not be known which comes before.
     if len(alike) != 2:
         return None
     graph, whole = alike[0]
-    if not isinstance(whole, Accumulate) or whole.parts != 1:
+    if not isinstance(whole, ops.Accumulate) or whole.parts != 1:
         return None
     accumulate = share_of(whole, op.values)
     pairs = zip(accumulate.gradients, accumulate.sums, strict=True)
@@ -215,8 +207,8 @@ def _ending(
         return None
     behind = [other for other in graph.ops[graph.ops.index(whole) + 1 :] if other is not op]
     gradients = spans[accumulate.gradients[0]][0]
-    keep = next((op for op in graph.ops if isinstance(op, KeepMetrics)), None)
-    advance = next((op for op in behind if isinstance(op, Advance)), None)
+    keep = next((op for op in graph.ops if isinstance(op, ops.KeepMetrics)), None)
+    advance = next((op for op in behind if isinstance(op, ops.Advance)), None)
     if metrics is None or keep is None or advance is None:
         alone = not {*accumulate.gradients, *accumulate.sums} & _touched(behind)
         return Ending(whole, accumulate, gradients) if alone else None
@@ -227,7 +219,7 @@ def _ending(
     return found if fitting and not own & _touched(rest) else None
 
 
-def share_of(whole: Accumulate, sums: Iterable[Tensor]) -> Accumulate:
+def share_of(whole: ops.Accumulate, sums: Iterable[Tensor]) -> ops.Accumulate:
     """What keeps some of the gradients of parts."""
     gradients = dict(zip(whole.sums, whole.gradients, strict=True))
     if set(gradients) == set(sums):
@@ -235,5 +227,5 @@ def share_of(whole: Accumulate, sums: Iterable[Tensor]) -> Accumulate:
     return replace(whole, sums=tuple(sums), gradients=tuple(gradients[each] for each in sums))
 
 
-def _touched(ops: Iterable[Op]) -> set[Tensor]:
-    return {tensor for op in ops for tensor in (*op.reads(), *op.writes())}
+def _touched(listed: Iterable[Op]) -> set[Tensor]:
+    return {tensor for op in listed for tensor in (*op.reads(), *op.writes())}

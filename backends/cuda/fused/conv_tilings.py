@@ -212,10 +212,5 @@ def _variants(first: Tiling, n: int, processors: Processors) -> Iterator[Tiling]
             continue
         for (once, ahead), resident in product(modes, (1, 2) if many > processors.count else (1,)):
             yield replace(
-                first,
-                units_at_once=at_once,
-                split=split,
-                once=once,
-                ahead=ahead,
-                resident=resident,
+                first, units_at_once=at_once, split=split, once=once, ahead=ahead, resident=resident
             )

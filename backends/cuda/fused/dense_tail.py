@@ -31,8 +31,6 @@ SPAN, LINES = 8, 64
 ROWS, MOST_NUMBERS = (1, 2, 4), 96
 THREADS = 128
 
-# ---------------------------------------------------------------- the pattern
-
 
 def rewrite(graph: Graph) -> Graph:
     """From the last hidden product to its gradient: bias, activation, output layer, loss and back.
@@ -181,9 +179,6 @@ def _bias_gradient(graph: Graph, dpre: Tensor, hidden: ops.MatMul) -> ops.MatMul
 
 def _same(found: Iterable[Op], wanted: Iterable[Op]) -> bool:
     return {id(op) for op in found} == {id(op) for op in wanted}
-
-
-# ---------------------------------------------------------------- the launches
 
 
 def _numbers(b: Binder, op: ops.Fused) -> tuple[Tensor, Any, Any, Defines]:

@@ -22,8 +22,8 @@ from ..libraries.kernels import Kernel, f32
 from ..libraries.layout import FLOAT, Layout
 from ..libraries.runtime import address_of, cuda_api
 from .dense_candidates import CANDIDATES, DenseCandidates, Ends, Packed, takes
+from .dense_tilings import UpdateTiling, update_tilings
 from .pattern import defines
-from .update_tilings import UpdateTiling, update_tilings
 
 FILE, NAME = "dense_update.cu", "dense_update"
 

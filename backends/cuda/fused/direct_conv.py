@@ -44,8 +44,7 @@ class DirectConv(Candidates):
     """
 
     def __init__(self, b: Binder, op: Conv2d, x: Buffer, w: Buffer, y: Layout) -> None:
-        self._b = b
-        self._op = op
+        self._b, self._op = b, op
         self._operands = (x, w, op.bias)
         self._y = y
         # With the activation behind it where that is taken along.

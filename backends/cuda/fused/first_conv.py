@@ -7,15 +7,8 @@ from functools import partial
 from typing import Any
 
 from ....common.records import dataclass
+from ....graph import ops
 from ....graph.graph import Graph, Op, Tensor
-from ....graph.ops import (
-    ActivationBackward,
-    Conv2d,
-    Conv2dBackwardFilter,
-    Fused,
-    Pool2d,
-    Pool2dBackward,
-)
 from ....graph.rewrites import replace_ops
 from ..binding.bind import Binder
 from ..binding.decisions import Maxima
@@ -41,18 +34,16 @@ BACKWARD_PARTS, MOST_WARPS = 264, 10
 # Of the kernels on tensor cores: eight windows of the max-pool are a unit; filters come in eights.
 UNIT, OCTET, MOST_OCTETS, TENSOR_WARPS = 8, 8, 4, 9
 
-# ---------------------------------------------------------------- the pattern
-
 
 def rewrite(graph: Graph) -> Graph:
     """Convolution of one-channel pictures, bias, ReLU, max-pool of 2 by 2; and its gradient.
 
     Only if nothing needs the convolution's own output or the gradient of the pictures.
     """
-    ops = list(graph.ops)
-    for conv in [op for op in ops if isinstance(op, Conv2d) and _small(op)]:
+    listed = list(graph.ops)
+    for conv in [op for op in listed if isinstance(op, ops.Conv2d) and _small(op)]:
         readers = graph.consumers(conv.y)
-        pool = next((op for op in readers if isinstance(op, Pool2d)), None)
+        pool = next((op for op in readers if isinstance(op, ops.Pool2d)), None)
         if pool is None or not halves(pool) or conv.y in graph.results.values():
             continue
         backward = [op for op in readers if op is not pool]
@@ -60,15 +51,15 @@ def rewrite(graph: Graph) -> Graph:
         if backward and chain is None:
             continue
         forward = united(FORWARD, (conv, pool), bf16=(conv.x, pool.y))
-        replace_ops(ops, [conv, pool], forward)
+        replace_ops(listed, [conv, pool], forward)
         if chain is not None:
             dp, taken = chain
             back = united(BACKWARD, taken, (conv, pool), (pool.y,), bf16=(conv.x, pool.y, dp))
-            replace_ops(ops, list(taken), back, at=taken[-1])
-    return graph.with_ops(ops)
+            replace_ops(listed, list(taken), back, at=taken[-1])
+    return graph.with_ops(listed)
 
 
-def _small(conv: Conv2d) -> bool:
+def _small(conv: ops.Conv2d) -> bool:
     window, (_, channels, height, width) = conv.window, conv.x.shape
     return (
         channels == 1
@@ -83,7 +74,7 @@ def _small(conv: Conv2d) -> bool:
     )
 
 
-def _shared_bytes(conv: Conv2d) -> int:
+def _shared_bytes(conv: ops.Conv2d) -> int:
     """What forward's kernel keeps: two pictures with their padding, filters in fours, biases."""
     _, _, height, width = conv.x.shape
     edge, groups = 2 * conv.window.padding[0], ceil_div(conv.w.shape[0], 4)
@@ -92,26 +83,23 @@ def _shared_bytes(conv: Conv2d) -> int:
 
 
 def _gradient_chain(
-    graph: Graph, conv: Conv2d, pool: Pool2d, backward: list[Op]
+    graph: Graph, conv: ops.Conv2d, pool: ops.Pool2d, backward: list[Op]
 ) -> tuple[Tensor, tuple[Op, ...]] | None:
     """The pooled gradient and the operations from it to the filters', or None if others join."""
-    back = single(backward, Pool2dBackward)
-    filters = single(graph.consumers(back.dx), Conv2dBackwardFilter) if back else None
+    back = single(backward, ops.Pool2dBackward)
+    filters = single(graph.consumers(back.dx), ops.Conv2dBackwardFilter) if back else None
     if not back or not filters or (filters.bias_grad is None) != (conv.bias is None):
         return None
     if conv.activation is None:
         return back.dy, (back, filters)
     match graph.producer(back.dy):
-        case ActivationBackward(kind="relu", value=pool.y) as mask:
+        case ops.ActivationBackward(kind="relu", value=pool.y) as mask:
             if graph.consumers(back.dy) == [back]:
                 return mask.dy, (mask, back, filters)
     return None
 
 
-# ---------------------------------------------------------------- the launches
-
-
-def _numbers(conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int]:
+def _numbers(conv: ops.Conv2d, pool: ops.Pool2d, stored: int) -> dict[str, int]:
     """What the module of both kernels is compiled with."""
     filters, positions = conv.w.shape[0], pool.y.shape[2] * pool.y.shape[3]
     items = positions * ceil_div(filters, 4)
@@ -121,7 +109,7 @@ def _numbers(conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int]:
     return _geometry(conv, pool, stored) | shape
 
 
-def _geometry(conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int]:
+def _geometry(conv: ops.Conv2d, pool: ops.Pool2d, stored: int) -> dict[str, int]:
     """What all modules are compiled with."""
     names = "HEIGHT WIDTH KERNEL_H KERNEL_W PAD FILTERS STORED ROWS COLUMNS WITH_RELU"
     numbers = (
@@ -131,7 +119,7 @@ def _geometry(conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int]:
     return dict(zip(names.split(), numbers, strict=True))
 
 
-def _tensor_numbers(conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int]:
+def _tensor_numbers(conv: ops.Conv2d, pool: ops.Pool2d, stored: int) -> dict[str, int]:
     """What the module on tensor cores is compiled with."""
     filters, units = conv.w.shape[0], ceil_div(pool.y.shape[2] * pool.y.shape[3], UNIT)
     octets = ceil_div(filters, OCTET)
@@ -154,7 +142,9 @@ def _tensor_bytes(values: dict[str, int]) -> int:
     return 4 * (max(2 * tall * pitch, sums) + values["WARPS"] * UNIT * wide)
 
 
-def _on_tensor_cores(b: Binder, conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int] | None:
+def _on_tensor_cores(
+    b: Binder, conv: ops.Conv2d, pool: ops.Pool2d, stored: int
+) -> dict[str, int] | None:
     """What to compile for them; None if numbers must not be rounded, or shared memory is short."""
     values = _tensor_numbers(conv, pool, stored)
     return None if b.arithmetic.exact or _tensor_bytes(values) > MOST_SHARED else values
@@ -165,8 +155,8 @@ def _shared_out(n: int, most: int) -> int:
     return ceil_div(n, ceil_div(n, most))
 
 
-def _forward(b: Binder, op: Fused) -> None:
-    conv, pool = part(op, Conv2d), part(op, Pool2d)
+def _forward(b: Binder, op: ops.Fused) -> None:
+    conv, pool = part(op, ops.Conv2d), part(op, ops.Pool2d)
     # In fours of channels, channels-last whatever the layout of the other pictures.
     n, channels, rows, columns = pool.y.shape
     stored = padded(b.geometry.channels(channels), 4)
@@ -217,11 +207,15 @@ class _Way:
         return trial_seconds(launch, stream.cuda, repeats)
 
 
-def _backward(b: Binder, op: Fused) -> None:
-    conv, pool, filters = part(op, Conv2d), part(op, Pool2d), part(op, Conv2dBackwardFilter)
-    mask = part(op, ActivationBackward)
+def _backward(b: Binder, op: ops.Fused) -> None:
+    conv, pool, filters = (
+        part(op, ops.Conv2d),
+        part(op, ops.Pool2d),
+        part(op, ops.Conv2dBackwardFilter),
+    )
+    mask = part(op, ops.ActivationBackward)
     index, layout, _ = b.decisions.maxima[conv.y, pool.y]
-    pooled_gradient = (mask if mask is not None else part(op, Pool2dBackward)).dy
+    pooled_gradient = (mask if mask is not None else part(op, ops.Pool2dBackward)).dy
     x = b.want(conv.x, plain(conv.x.shape, layout.dtype))
     dy, y = b.want(pooled_gradient, layout), b.home(pool.y)
     n, count, stride = conv.x.shape[0], conv.w.shape[0], conv.w.shape[0] * (conv.window.area + 1)

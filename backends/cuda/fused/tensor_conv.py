@@ -9,13 +9,7 @@ from functools import cached_property, partial
 from math import prod
 from typing import Any, Generic
 
-from ....graph.ops import (
-    ActivationBackward,
-    Conv2d,
-    Conv2dBackwardData,
-    Conv2dBackwardFilter,
-    Pool2d,
-)
+from ....graph import ops
 from ...known import Kind
 from ..binding.bind import Arithmetic, Binder
 from ..binding.buffer import Buffer
@@ -48,7 +42,7 @@ MOST_SLICES = 1056
 # Numbers of a picture that 32 bits can count.
 MOST_INDEX = 1 << 31
 
-Convolution = Conv2d | Conv2dBackwardData | Conv2dBackwardFilter
+Convolution = ops.Conv2d | ops.Conv2dBackwardData | ops.Conv2dBackwardFilter
 Pointers = Mapping[str, Any]
 
 
@@ -58,10 +52,10 @@ def takes(op: Convolution, ends: Mapping[str, Buffer], arithmetic: Arithmetic) -
     Stride and dilation 1, no groups, less padding than the window is large; channels-last.
     """
     window, x, y, w = (op.window, *(ends[name].layout for name in ("x", "y", "w")))
-    source, target = (y, x) if isinstance(op, Conv2dBackwardData) else (x, y)
+    source, target = (y, x) if isinstance(op, ops.Conv2dBackwardData) else (x, y)
     height, width = window.kernel
     top, bottom, left, right = window.padding
-    inner = 1 if isinstance(op, Conv2dBackwardFilter) else 8 if x.dtype == BFLOAT else 4
+    inner = 1 if isinstance(op, ops.Conv2dBackwardFilter) else 8 if x.dtype == BFLOAT else 4
     channels = sorted((x.columns, y.columns))
     return (
         arithmetic.fusion
@@ -106,13 +100,13 @@ class TensorCores(Compiled, Generic[AnyTiling]):
     ) -> None:
         self._spread = spread
         x, y = (ends[name].layout.stored[1:] for name in ("x", "y"))
-        data = isinstance(op, Conv2dBackwardData)
+        data = isinstance(op, ops.Conv2dBackwardData)
         given = (y, x) if data else (x, y)
         self._window = replace(op.window, stride=(1, 1))
         self._geometry = Geometry(*given, self._window, data, ends["x"].dtype)
         self._b, self._op, self._ends = b, op, dict(ends)
-        self._kind: Kind = "data" if data else "forward" if isinstance(op, Conv2d) else "filter"
-        self._n = op.x.shape[0] if not isinstance(op, Conv2dBackwardData) else op.dx.shape[0]
+        self._kind: Kind = "data" if data else "forward" if isinstance(op, ops.Conv2d) else "filter"
+        self._n = op.x.shape[0] if not isinstance(op, ops.Conv2dBackwardData) else op.dx.shape[0]
         self._processors = b.stream.processors
         self.stream = b.stream.cuda
         self._chosen = None if chosen is None else self._named(chosen)
@@ -147,7 +141,7 @@ class TensorCores(Compiled, Generic[AnyTiling]):
         op, gradient, maxima, _ = self._spread
         if self._spread.strided:
             return ALONE | {"FROM_POOL": 1, "STRIDED": 1, "POOLED": gradient.layout.columns}
-        if isinstance(op, ActivationBackward):
+        if isinstance(op, ops.ActivationBackward):
             return ALONE | {"SLOPE": kind_of(op.kind)}
         return ALONE | {"FROM_POOL": 1, "POOLED": maxima.layout.columns if maxima else 0}
 
@@ -238,17 +232,17 @@ class _Conv(TensorCores[AnyTiling]):
     def __init__(
         self,
         b: Binder,
-        op: Conv2d | Conv2dBackwardData,
+        op: ops.Conv2d | ops.Conv2dBackwardData,
         ends: Mapping[str, Buffer],
         chosen: Sequence[int] | None = None,
         spread: Spread | None = None,
-        behind: tuple[Pool2d, Buffer, Maxima] | None = None,
+        behind: tuple[ops.Pool2d, Buffer, Maxima] | None = None,
     ) -> None:
         self._behind = behind
         super().__init__(b, op, ends, chosen, spread)
 
     def _defines(self) -> dict[str, int]:
-        activation = self._op.activation if isinstance(self._op, Conv2d) else None
+        activation = self._op.activation if isinstance(self._op, ops.Conv2d) else None
         fixed = {"DATA": int(self._geometry.data), "ACTIVATION": kind_of(activation)}
         if self._behind is not None:
             return fixed | ALONE | {"POOL": 1, "POOLED": self._behind[2].layout.columns}
@@ -256,7 +250,7 @@ class _Conv(TensorCores[AnyTiling]):
 
     def _arguments(self, ends: Pointers) -> tuple[Any, ...]:
         op = self._op
-        if not isinstance(op, Conv2d):
+        if not isinstance(op, ops.Conv2d):
             through = (*self._gradient(ends), ends["w"], None, ends["x"], None)
             return *through, i32(self._n), f32(0.0)
         own = ends is self._ends
@@ -281,7 +275,9 @@ class TensorConv(_Conv[Tiling]):
 
     @property
     def sums(self) -> bool:
-        return isinstance(self._op, Conv2d) and self._behind is None and normed(self._b, self._op)
+        return (
+            isinstance(self._op, ops.Conv2d) and self._behind is None and normed(self._b, self._op)
+        )
 
     @cached_property
     def _slices(self) -> Any:
@@ -327,12 +323,12 @@ class TensorConv(_Conv[Tiling]):
         self._launch(index, pointers, **bare, **ALONE)()
 
     def _through(self) -> dict[str, object]:
-        left = {"sums": f"moments of {self._op.y.name}"} if isinstance(self._op, Conv2d) else {}
+        left = {"sums": f"moments of {self._op.y.name}"} if isinstance(self._op, ops.Conv2d) else {}
         return super()._through() | (left if self.sums else {})
 
     def add(self) -> None:
         super().add()
-        if self.sums and isinstance(self._op, Conv2d):
+        if self.sums and isinstance(self._op, ops.Conv2d):
             count = self._every[self.plan].grid(self._n, self._processors)[0]
             self._b.decisions.moments[self._op.y] = (self._slices, count)
 
@@ -364,12 +360,12 @@ def large(ends: Mapping[str, Buffer]) -> bool:
 
 
 def ways(
-    b: Binder, op: Conv2d | Conv2dBackwardData, ends: Mapping[str, Buffer]
+    b: Binder, op: ops.Conv2d | ops.Conv2dBackwardData, ends: Mapping[str, Buffer]
 ) -> list[type[Convolving]]:
     """Those for a convolution that ``takes`` lets pass."""
     found: list[type[Convolving]] = [TensorConv]
     x, y = (ends[name].layout for name in ("x", "y"))
-    source = x if isinstance(op, Conv2d) else y
+    source = x if isinstance(op, ops.Conv2d) else y
     # Chunks are counted in 32 bits there.
     counted = max(x.size, y.size) // 8 < MOST_INDEX
     has = counted and b.stream.processors.warpgroups

@@ -13,14 +13,9 @@ from ..binding.decisions import Spread
 from ..libraries.kernels import f32, i32, i64
 from ..libraries.runtime import cuda_api, cupy
 from .filter_tilings import FilterTiling, filter_tilings, most_slices
-from .tensor_conv import (
-    CANDIDATES,
-    Pointers,
-    TensorCores,
-    large,
-)
+from .tensor_conv import CANDIDATES, Pointers, TensorCores, large
 from .tilings import AnyTiling
-from .warpgroup_filter_tilings import WarpgroupFilterTiling, serves, warpgroup_filter_tilings
+from .warpgroup_tilings import WarpgroupFilterTiling, serves_filters, warpgroup_filter_tilings
 
 FILTER, WARPGROUP_FILTER = "tensor_filter", "warpgroup_filter"
 # Bytes a second at which the sums of slices are added up, nearly.
@@ -136,6 +131,6 @@ Summing = TensorFilter | WarpgroupFilter
 def filter_ways(b: Binder, ends: Mapping[str, Buffer]) -> list[type[Summing]]:
     """Those for a gradient of filters that tensor_conv's ``takes`` lets pass."""
     found, x = list[type[Summing]]([TensorFilter]), ends["x"].layout
-    if b.stream.processors.warpgroups and large(ends) and serves(x.dtype, x.columns):
+    if b.stream.processors.warpgroups and large(ends) and serves_filters(x.dtype, x.columns):
         found.append(WarpgroupFilter)
     return found

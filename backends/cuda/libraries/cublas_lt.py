@@ -173,12 +173,8 @@ class Algorithms:
         shown: Mapping[str, object],
         factors: tuple[float, float] = (1.0, 0.0),
     ) -> None:
-        self._library = library
-        self._stream = stream
-        self._workspace = workspace
-        self._descriptors = descriptors
-        self._places = places
-        self._size = size
+        self._library, self._stream, self._workspace = library, stream, workspace
+        self._descriptors, self._places, self._size = descriptors, places, size
         self._factors = factors
         # What an error message and ``explain`` show.
         self.shown = shown

@@ -63,8 +63,7 @@ class Peers:
 
     def __init__(self, ranks: Communicator, addresses: NDArray[np.uint64]) -> None:
         # Kept, so that no other communicator gets its id.
-        self.ranks = ranks
-        self.addresses = addresses
+        self.ranks, self.addresses = ranks, addresses
 
 
 def peers(ranks: int, size: int) -> Peers | None:

@@ -6,21 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from ....graph import ops
 from ....graph.graph import Op, Tensor
-from ....graph.ops import (
-    AddMetrics,
-    AllGather,
-    AllReduce,
-    Banded,
-    Exchange,
-    ExchangeUnits,
-    ExchangeUnitsBackward,
-    GatherRows,
-    GatherRowsBackward,
-    JoinNorms,
-    KeepMetrics,
-    SkipParts,
-)
 from ..binding.bind import KERNELS, Binder, binds
 from ..binding.buffer import Buffer
 from ..binding.small_sums import SmallSum, Stretch, fits, kernels_of, size_of
@@ -36,7 +23,7 @@ SENDS = "ncclSend, ncclRecv"
 
 def together(
     b: Binder,
-    op: AllReduce | AllGather | Banded | Exchange,
+    op: ops.AllReduce | ops.AllGather | ops.Banded | ops.Exchange,
     function: str,
     does: Callable[[Nccl, int], None],
     count: int,
@@ -47,8 +34,8 @@ def together(
     b.add(op, "NCCL", function, lambda: does(connection(op.ranks), stream.ptr), shown)
 
 
-@binds(AllReduce)
-def all_reduce(b: Binder, op: AllReduce) -> None:
+@binds(ops.AllReduce)
+def all_reduce(b: Binder, op: ops.AllReduce) -> None:
     """Small sums are added up in each other's memory; others by ncclAllReduce for two ranks, whose
     sum has one order, or where ``run.deterministic`` is false.
 
@@ -91,7 +78,7 @@ def by_nccl(b: Binder, small: SmallSum, stretches: Sequence[Stretch]) -> None:
         _sum(b, small.op, b.store.arenas[name][start:stop], stop - start)
 
 
-def _sum(b: Binder, op: AllReduce, values: Any, count: int) -> None:
+def _sum(b: Binder, op: ops.AllReduce, values: Any, count: int) -> None:
     """Add up the values of all ranks, in place."""
     if op.ranks == 2 or not b.arithmetic.deterministic:
         at = address_of(values)
@@ -108,38 +95,38 @@ def _sum(b: Binder, op: AllReduce, values: Any, count: int) -> None:
     b.kernel(op, (FILE, "copy_floats"), count, (whole, values, count))
 
 
-@binds(AllGather)
-def all_gather(b: Binder, op: AllGather) -> None:
+@binds(ops.AllGather)
+def all_gather(b: Binder, op: ops.AllGather) -> None:
     b.home(op.rows)
     if op.ranks > 1:
         _gather(b, op)
 
 
-def _gather(b: Binder, op: AllGather) -> None:
+def _gather(b: Binder, op: ops.AllGather) -> None:
     rows = b.home(op.rows)
     at, nbytes = rows.pointer, op.rows.nbytes // op.ranks
     size = op.rows.size
     together(b, op, "ncclAllGather", lambda nccl, s: nccl.gather_rows(at, nbytes, s), size)
 
 
-@binds(SkipParts)
-def skip_parts(b: Binder, op: SkipParts) -> None:
+@binds(ops.SkipParts)
+def skip_parts(b: Binder, op: ops.SkipParts) -> None:
     b.kernel(op, (FILE, "skip_parts"), (1,), (op.step, op.parts), block=(1,))
 
 
-@binds(KeepMetrics)
-def keep_metrics(b: Binder, op: KeepMetrics) -> None:
+@binds(ops.KeepMetrics)
+def keep_metrics(b: Binder, op: ops.KeepMetrics) -> None:
     arguments = (op.step, op.sums, op.kept, op.parts)
     b.kernel(op, (FILE, "keep_metrics"), (1,), arguments, block=op.sums.shape)
 
 
-@binds(AddMetrics)
-def add_metrics(b: Binder, op: AddMetrics) -> None:
+@binds(ops.AddMetrics)
+def add_metrics(b: Binder, op: ops.AddMetrics) -> None:
     arguments = (op.kept, op.sums, op.kept.shape[0])
     b.kernel(op, (FILE, "add_metrics"), (1,), arguments, block=op.sums.shape)
 
 
-def _ends(b: Binder, op: Exchange, x: Tensor, y: Tensor) -> tuple[Buffer, Buffer, bool]:
+def _ends(b: Binder, op: ops.Exchange, x: Tensor, y: Tensor) -> tuple[Buffer, Buffer, bool]:
     """The buffers of both tensors, and whether ranks exchange anything: else y is bound here."""
     source, target = b.floats(x), b.output(y)
     if op.ranks == 1:
@@ -147,7 +134,7 @@ def _ends(b: Binder, op: Exchange, x: Tensor, y: Tensor) -> tuple[Buffer, Buffer
     return source, target, op.ranks > 1 and not op.silent
 
 
-def _swap(b: Binder, op: Exchange, sent: int, received: int, count: int) -> None:
+def _swap(b: Binder, op: ops.Exchange, sent: int, received: int, count: int) -> None:
     """Send every rank its share, and receive this rank's of all."""
     nbytes = 4 * count // op.ranks
     together(b, op, SENDS, lambda nccl, s: nccl.exchange(sent, received, nbytes, s), count)
@@ -161,21 +148,21 @@ def _swap_axes(
     b.kernel(op, (FILE, "swap_axes"), n, arguments)
 
 
-@binds(GatherRows)
-def gather_rows(b: Binder, op: GatherRows) -> None:
+@binds(ops.GatherRows)
+def gather_rows(b: Binder, op: ops.GatherRows) -> None:
     x, y, together = _ends(b, op, op.x, op.y)
     if together:
         gather_from(b, op, x.pointer, y.pointer, op.x)
 
 
-def gather_from(b: Binder, op: Exchange, mine: int, rows: int, x: Tensor) -> None:
+def gather_from(b: Binder, op: ops.Exchange, mine: int, rows: int, x: Tensor) -> None:
     """Gather what all ranks have of a tensor, each at its address ``mine``."""
     count, nbytes = x.size * op.ranks, x.nbytes
     together(b, op, "ncclAllGather", lambda nccl, s: nccl.gather(mine, rows, nbytes, s), count)
 
 
-@binds(GatherRowsBackward)
-def gather_rows_backward(b: Binder, op: GatherRowsBackward) -> None:
+@binds(ops.GatherRowsBackward)
+def gather_rows_backward(b: Binder, op: ops.GatherRowsBackward) -> None:
     dy, dx, together = _ends(b, op, op.dy, op.dx)
     if not together:
         return
@@ -186,8 +173,8 @@ def gather_rows_backward(b: Binder, op: GatherRowsBackward) -> None:
     b.kernel(op, (FILE, "copy_floats"), each, (received, dx, each))
 
 
-@binds(ExchangeUnits)
-def exchange_units(b: Binder, op: ExchangeUnits) -> None:
+@binds(ops.ExchangeUnits)
+def exchange_units(b: Binder, op: ops.ExchangeUnits) -> None:
     x, y, together = _ends(b, op, op.x, op.y)
     if together:
         received = b.scratch(op.x.size, "float32")
@@ -195,8 +182,8 @@ def exchange_units(b: Binder, op: ExchangeUnits) -> None:
         _swap_axes(b, op, received, y, op.ranks, op.y.shape[0], op.x.size)
 
 
-@binds(ExchangeUnitsBackward)
-def exchange_units_backward(b: Binder, op: ExchangeUnitsBackward) -> None:
+@binds(ops.ExchangeUnitsBackward)
+def exchange_units_backward(b: Binder, op: ops.ExchangeUnitsBackward) -> None:
     dy, dx, together = _ends(b, op, op.dy, op.dx)
     if together:
         sent = b.scratch(op.dy.size, "float32")
@@ -204,8 +191,8 @@ def exchange_units_backward(b: Binder, op: ExchangeUnitsBackward) -> None:
         _swap(b, op, address_of(sent), dx.pointer, op.dy.size)
 
 
-@binds(JoinNorms)
-def join_norms(b: Binder, op: JoinNorms) -> None:
+@binds(ops.JoinNorms)
+def join_norms(b: Binder, op: ops.JoinNorms) -> None:
     own = op.norms if op.own is None else op.own
     arguments = (b.floats(op.norms), op.norms.size, b.floats(own), int(op.own is not None))
     b.kernel(op, (FILE, "join_norms"), (1,), (*arguments, b.output(op.norm)), block=(1,))

@@ -63,9 +63,6 @@ def scale(b: Binder, op: ops.Scale) -> None:
     b.kernel(op, kernel, ceil_div(layout.size, 4), arguments, {"factor": op.factor})
 
 
-# ---------------------------------------------------------------- channels
-
-
 def _side_by_side(b: Binder, tensor: Tensor, dtype: str) -> Layout:
     """As the tensor lies, where that is as pictures lie here and no flattened picture."""
     held, rules = b.home(tensor).layout, b.geometry
@@ -130,9 +127,6 @@ def slice_channels(b: Binder, op: ops.Slice) -> None:
 def pad_channels(b: Binder, op: ops.PadChannels) -> None:
     y = b.output(op.y, _new(b, op.y, b.number(op.y)))
     _rows(b, op, op.x, y, op.x.shape[1], wide=y.layout.columns)
-
-
-# ---------------------------------------------------------------- dropout
 
 
 class _Places(NamedTuple):

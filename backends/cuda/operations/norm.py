@@ -7,19 +7,8 @@ from functools import partial
 from typing import Any
 
 from ....common.records import dataclass
+from ....graph import ops
 from ....graph.graph import Op, Tensor
-from ....graph.ops import (
-    ACTIVATIONS,
-    FROM_OUTPUT,
-    ActivationBackward,
-    Add,
-    BatchNorm,
-    BatchNormBackward,
-    BatchNormInference,
-    BatchNormInferenceBackward,
-    Conv2d,
-    Fused,
-)
 from ..binding.bind import Binder, binds
 from ..binding.buffer import Buffer
 from ..fused.pattern import LAUNCHES, part
@@ -158,7 +147,7 @@ class _Launches:
         defines: Defines = (("EACH", cover.each), *self.others)
         if self.activation is not None:
             shown["activation"] = self.activation
-            defines += (("KIND", ACTIVATIONS.index(self.activation)),)
+            defines += (("KIND", ops.ACTIVATIONS.index(self.activation)),)
         file = ("norm.cu", name, self.layout.dtype)
         self.b.kernel(self.op, file, grid, arguments, shown, block=block, defines=defines)
 
@@ -169,18 +158,20 @@ class _Launches:
         self(name, cover, (blocks, cover.chunks), (*ends, *cover.numbers, *known))
 
 
-@binds(BatchNorm)
-@binds(BatchNormInference)
-def batch_norm(b: Binder, op: BatchNorm | BatchNormInference) -> None:
+@binds(ops.BatchNorm)
+@binds(ops.BatchNormInference)
+def batch_norm(b: Binder, op: ops.BatchNorm | ops.BatchNormInference) -> None:
     _forward(b, op, op, None)
 
 
-def _norm_add(b: Binder, op: Fused) -> None:
+def _norm_add(b: Binder, op: ops.Fused) -> None:
     """Batch norm, and the sum of it with another tensor, written in one pass."""
-    _forward(b, op, part(op, BatchNorm) or part(op, BatchNormInference), part(op, Add))
+    _forward(b, op, part(op, ops.BatchNorm) or part(op, ops.BatchNormInference), part(op, ops.Add))
 
 
-def _forward(b: Binder, op: Op, norm: BatchNorm | BatchNormInference, added: Add | None) -> None:
+def _forward(
+    b: Binder, op: Op, norm: ops.BatchNorm | ops.BatchNormInference, added: ops.Add | None
+) -> None:
     """Moments in slices, united; then one pass that normalises, and adds another term."""
     result, active = (norm.y, norm) if added is None else (added.y, added)
     layout = channels_last(b, norm.x, b.number(result))
@@ -195,11 +186,11 @@ def _forward(b: Binder, op: Op, norm: BatchNorm | BatchNormInference, added: Add
 
 
 def _statistics(
-    launch: _Launches, norm: BatchNorm | BatchNormInference, x: Buffer
+    launch: _Launches, norm: ops.BatchNorm | ops.BatchNormInference, x: Buffer
 ) -> tuple[tuple[Any, Any], float]:
     """What to normalise with: the mean, and the inverse deviation, or the variance with its eps."""
     b, layout = launch.b, launch.layout
-    if isinstance(norm, BatchNormInference):
+    if isinstance(norm, ops.BatchNormInference):
         return (norm.running_mean, norm.running_var), norm.eps
     cover = launch.cover("moments")
     slices, count = None, cover.slices()
@@ -217,16 +208,16 @@ def _statistics(
     return found, -1.0
 
 
-def _spared(b: Binder, norm: BatchNorm) -> None:
+def _spared(b: Binder, norm: ops.BatchNorm) -> None:
     """Tell a search what a convolution in front spares that leaves the moments itself."""
     before = b.graph.producer(norm.x)
-    if isinstance(before, Conv2d):
+    if isinstance(before, ops.Conv2d):
         seconds = partial(captured_seconds, b.steps[-1].launch, b.stream.cuda)
         b.spared[b.choice(before, "forward")] = seconds
 
 
-@binds(BatchNormInferenceBackward)
-def batch_norm_inference_backward(b: Binder, op: BatchNormInferenceBackward) -> None:
+@binds(ops.BatchNormInferenceBackward)
+def batch_norm_inference_backward(b: Binder, op: ops.BatchNormInferenceBackward) -> None:
     """Inference of the gradient; without a mean and a shift, both are 0."""
     layout = channels_last(b, op.dy, b.number(op.dx))
     dy, dx = b.want(op.dy, layout), b.output(op.dx, layout)
@@ -234,11 +225,11 @@ def batch_norm_inference_backward(b: Binder, op: BatchNormInferenceBackward) -> 
     _Launches(b, op, layout).writing("normalize", (dy, None, dx), (None, op.running_var, *affine))
 
 
-@binds(BatchNormBackward)
-def batch_norm_backward(b: Binder, op: BatchNormBackward) -> None:
+@binds(ops.BatchNormBackward)
+def batch_norm_backward(b: Binder, op: ops.BatchNormBackward) -> None:
     """Sums in slices, added up; then one pass for dx."""
     layout = channels_last(b, op.x, b.number(op.dx))
-    value = op.y if op.activation in FROM_OUTPUT else None
+    value = op.y if op.activation in ops.FROM_OUTPUT else None
     ends = (b.want(op.x, layout), b.want(op.dy, layout))
     y = None if value is None else b.want(value, layout)
     launch = _Launches(b, op, layout, op.activation)
@@ -246,17 +237,19 @@ def batch_norm_backward(b: Binder, op: BatchNormBackward) -> None:
     _gradient(launch, op, (*ends, y), means, op.activation_alpha)
 
 
-def _residual_gradient(b: Binder, op: Fused) -> None:
+def _residual_gradient(b: Binder, op: ops.Fused) -> None:
     """The gradient of a sum's output, behind its activation: left for the other term, and through
     the batch norm."""
-    back, mask, added = (part(op, kind) for kind in (BatchNormBackward, ActivationBackward, Add))
+    back, mask, added = (
+        part(op, kind) for kind in (ops.BatchNormBackward, ops.ActivationBackward, ops.Add)
+    )
     layout = channels_last(b, back.x, b.number(back.dx))
     kind, alpha, value = back.activation, back.activation_alpha, back.y
     if mask is not None:
         kind, alpha, value = mask.kind, mask.alpha, mask.value
     terms = (back.dy if mask is None else mask.dy,) if added is None else added.terms
     first, second = (*(b.want(term, layout) for term in terms), None)[:2]
-    x, y = b.want(back.x, layout), b.want(value, layout) if kind in FROM_OUTPUT else None
+    x, y = b.want(back.x, layout), b.want(value, layout) if kind in ops.FROM_OUTPUT else None
     # Nobody else reads it without a mask of its own: the sum of two gradients.
     left = b.output(back.dy if mask is None else mask.dx, layout)
     fixed = (("KEEPS_NAN", int(mask is not None)), ("TERMS", len(terms)), ("WRITES", 1))
@@ -269,10 +262,7 @@ LAUNCHES |= {NORM_ADD: _norm_add, GRADIENT: _residual_gradient}
 
 
 def _sums(
-    launch: _Launches,
-    op: BatchNormBackward,
-    ends: tuple[Buffer | None, ...],
-    alpha: float,
+    launch: _Launches, op: ops.BatchNormBackward, ends: tuple[Buffer | None, ...], alpha: float
 ) -> Any:
     """db and dw; and the means that dx needs, on the device."""
     b, layout = launch.b, launch.layout
@@ -290,7 +280,7 @@ def _sums(
 
 def _gradient(
     launch: _Launches,
-    op: BatchNormBackward,
+    op: ops.BatchNormBackward,
     ends: tuple[Buffer | None, ...],
     means: Any,
     alpha: float,
@@ -300,5 +290,5 @@ def _gradient(
     launch.writing("normalize_backward", (*ends, dx), (*_known(launch.b, op, alpha), means))
 
 
-def _known(b: Binder, op: BatchNormBackward, alpha: float) -> tuple[Any, ...]:
+def _known(b: Binder, op: ops.BatchNormBackward, alpha: float) -> tuple[Any, ...]:
     return (*_floats(b, op.mean, op.inverse_std, op.weight, op.bias), f32(alpha))

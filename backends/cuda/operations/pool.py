@@ -6,15 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from ....graph.ops import (
-    ActivationBackward,
-    Conv2d,
-    Conv2dBackwardData,
-    Conv2dBackwardFilter,
-    Pool2d,
-    Pool2dBackward,
-    Reshape,
-)
+from ....graph import ops
 from ..binding.bind import Binder, binds
 from ..binding.buffer import Buffer
 from ..binding.choices import Bare, Through
@@ -34,38 +26,40 @@ MOST_ALONE, FEW_TAPS, MOST_SPLIT = 9, 2, 32
 # Four waves on the largest GPU, where each block leaves a slice of sums.
 POOL_BLOCKS = 1056
 # What may take a max-pool's gradient on the way.
-GRADIENTS = ((Conv2dBackwardData, "data"), (Conv2dBackwardFilter, "filter"))
+GRADIENTS = ((ops.Conv2dBackwardData, "data"), (ops.Conv2dBackwardFilter, "filter"))
 
 
-def _geometry(op: Pool2d | Pool2dBackward, x: Layout, y: Layout) -> tuple[int, ...]:
+def _geometry(op: ops.Pool2d | ops.Pool2dBackward, x: Layout, y: Layout) -> tuple[int, ...]:
     top, _, left, _ = op.window.padding
     return (*x.shape[2:], *y.shape[2:], *op.window.kernel, *op.window.stride, top, left)
 
 
-def _numbers(b: Binder, op: Pool2d | Pool2dBackward, x: Layout, y: Layout) -> object:
+def _numbers(b: Binder, op: ops.Pool2d | ops.Pool2dBackward, x: Layout, y: Layout) -> object:
     """struct Pool of pool.cu; padded channels are pooled like the others."""
     return b.numbers(x.columns, *_geometry(op, x, y), x.nhwc, op.kind == "avg")
 
 
-def _windows(b: Binder, op: Pool2d | Pool2dBackward, x: Layout, y: Layout) -> object:
+def _windows(b: Binder, op: ops.Pool2d | ops.Pool2dBackward, x: Layout, y: Layout) -> object:
     """struct Windows of max_pool.cu."""
     return b.numbers(*_geometry(op, x, y), x.columns // 4, x.shape[1], y.columns)
 
 
-def _shown(op: Pool2d | Pool2dBackward, x: Layout) -> dict[str, object]:
+def _shown(op: ops.Pool2d | ops.Pool2dBackward, x: Layout) -> dict[str, object]:
     return {"window": op.window, "layout": "nhwc" if x.nhwc else "nchw"}
 
 
-def _shape(op: Pool2d | Pool2dBackward, x: Layout, y: Layout) -> Defines:
+def _shape(op: ops.Pool2d | ops.Pool2dBackward, x: Layout, y: Layout) -> Defines:
     """What max_pool.cu is compiled for: a common kernel; eight channels a thread in bfloat16, but
     forward only four where it has more than four numbers of each at once."""
     kernel = op.window.kernel if op.window.kernel in COMMON else (0, 0)
-    few = isinstance(op, Pool2dBackward) or kernel == (2, 2)
+    few = isinstance(op, ops.Pool2dBackward) or kernel == (2, 2)
     eights = x.dtype == BFLOAT and x.columns % 8 == y.columns % 8 == 0 and few
     return (("KH", kernel[0]), ("KW", kernel[1]), ("EACH", 8 if eights else 4))
 
 
-def _apart(b: Binder, op: Pool2d | Pool2dBackward, large: Layout, small: Layout) -> Defines | None:
+def _apart(
+    b: Binder, op: ops.Pool2d | ops.Pool2dBackward, large: Layout, small: Layout
+) -> Defines | None:
     """What disjoint_pool.cu is compiled for; None where it does not serve.
 
     It takes averages, or pixels, of windows that neither overlap nor are padded, in channels-last
@@ -101,7 +95,7 @@ def _split(area: int) -> int:
     return min(MOST_SPLIT, 1 << (ceil_div(area, FEW_TAPS) - 1).bit_length())
 
 
-def indexed(b: Binder, op: Pool2d, x: Layout) -> bool:
+def indexed(b: Binder, op: ops.Pool2d, x: Layout) -> bool:
     """Whether the kernel that keeps an index serves: channels-last, in fours, short windows."""
     pixels = max(tensor.size // tensor.shape[1] for tensor in (op.x, op.y))
     return (
@@ -116,8 +110,8 @@ def indexed(b: Binder, op: Pool2d, x: Layout) -> bool:
     )
 
 
-@binds(Pool2d)
-def pool2d(b: Binder, op: Pool2d) -> None:
+@binds(ops.Pool2d)
+def pool2d(b: Binder, op: ops.Pool2d) -> None:
     """cudnnPoolingForward; own kernels for maxima in channels-last pictures, which keep an index,
     where windows lie apart, where the padding differs between two sides, and in bfloat16."""
     x = b.want(op.x, replace(b.home(op.x).layout, dtype=b.number(op.y)))
@@ -148,27 +142,27 @@ def pool2d(b: Binder, op: Pool2d) -> None:
     return b.cudnn(op, "cudnnPoolingForward", given, _shown(op, x.layout), **shown)
 
 
-def kept(b: Binder, op: Pool2d, x: Layout) -> tuple[Buffer, Maxima]:
+def kept(b: Binder, op: ops.Pool2d, x: Layout) -> tuple[Buffer, Maxima]:
     """What the maxima and their places are written to, for pictures that lie as ``x``."""
     known = b.decisions.maxima.get((op.x, op.y))
     if known is None:
         readers = b.graph.consumers(op.y)
-        flat = [r for r in readers if isinstance(r, Reshape)]
-        backward = (Pool2dBackward, ActivationBackward)
-        others = [r for r in readers if not isinstance(r, (Reshape, *backward))]
+        flat = [r for r in readers if isinstance(r, ops.Reshape)]
+        backward = (ops.Pool2dBackward, ops.ActivationBackward)
+        others = [r for r in readers if not isinstance(r, (ops.Reshape, *backward))]
         layout = b.geometry.picture(op.y.shape, x.dtype, compact=bool(flat) and not others)
         known = Maxima(b.zeros(layout.size, "uint8"), layout, x)
         b.decisions.maxima[op.x, op.y] = known
     return b.output(op.y, known.layout), known
 
 
-def _max_pool(b: Binder, op: Pool2d, x: Buffer) -> None:
+def _max_pool(b: Binder, op: ops.Pool2d, x: Buffer) -> None:
     y, (index, layout, _) = kept(b, op, x.layout)
     outs = op.y.shape[0] * op.y.shape[2] * op.y.shape[3]
     # A plan that leaves them to this kernel is chosen only where the kernel serves.
     conv = b.graph.producer(op.x)
     bias, relu = None, False
-    if isinstance(conv, Conv2d) and isinstance(b.chosen(b.choice(conv, "forward")), Bare):
+    if isinstance(conv, ops.Conv2d) and isinstance(b.chosen(b.choice(conv, "forward")), Bare):
         bias, relu = conv.bias, conv.activation == "relu"
     windows = _windows(b, op, x.layout, layout)
     arguments = (x, y, index, outs, windows, bias, relu)
@@ -178,8 +172,8 @@ def _max_pool(b: Binder, op: Pool2d, x: Buffer) -> None:
     b.kernel(op, kernel, threads, arguments, {"window": op.window}, defines=fixed)
 
 
-@binds(Pool2dBackward)
-def pool2d_backward(b: Binder, op: Pool2dBackward) -> None:
+@binds(ops.Pool2dBackward)
+def pool2d_backward(b: Binder, op: ops.Pool2dBackward) -> None:
     """An own kernel: cuDNN's maximum may break a tie otherwise, and is slow at scale."""
     maxima = b.decisions.maxima.get((op.x, op.y))
     if maxima is not None:
@@ -203,7 +197,7 @@ def pool2d_backward(b: Binder, op: Pool2dBackward) -> None:
     return b.kernel(op, ("pool.cu", "pool_backward", dtype), large.size, every, shown)
 
 
-def _disjoint(op: Pool2dBackward) -> bool:
+def _disjoint(op: ops.Pool2dBackward) -> bool:
     """Whether windows lie side by side within the picture: all that fit, from its corner on."""
     window, places = op.window, zip(op.dx.shape[2:], op.window.stride, op.dy.shape[2:], strict=True)
     return (
@@ -213,7 +207,7 @@ def _disjoint(op: Pool2dBackward) -> bool:
     )
 
 
-def _gradients(b: Binder, op: Pool2dBackward) -> tuple[str, ...]:
+def _gradients(b: Binder, op: ops.Pool2dBackward) -> tuple[str, ...]:
     """The choices of the convolution's gradients that read dx; none if anything else does."""
     readers, kinds = b.graph.consumers(op.dx), dict(GRADIENTS)
     if not all(type(each) in kinds for each in readers):
@@ -221,16 +215,16 @@ def _gradients(b: Binder, op: Pool2dBackward) -> tuple[str, ...]:
     return tuple(b.choice(each, kinds[type(each)]) for each in readers)
 
 
-def masked(b: Binder, op: Pool2dBackward) -> ActivationBackward | None:
+def masked(b: Binder, op: ops.Pool2dBackward) -> ops.ActivationBackward | None:
     """ReLU's gradient in front of a max-pool's that the kernel of that takes along, if any."""
     mask = b.graph.producer(op.dy)
-    if not isinstance(mask, ActivationBackward) or (op.x, op.y) not in b.decisions.maxima:
+    if not isinstance(mask, ops.ActivationBackward) or (op.x, op.y) not in b.decisions.maxima:
         return None
     alone = mask.kind == "relu" and mask.value == op.y and b.graph.consumers(op.dy) == [op]
     return mask if alone else None
 
 
-def halved(b: Binder, op: Pool2dBackward) -> Spread | None:
+def halved(b: Binder, op: ops.Pool2dBackward) -> Spread | None:
     """What gradients of the convolution in front may compute dx from, where windows of 2 by 2 lie
     side by side."""
     maxima = b.decisions.maxima.get((op.x, op.y))
@@ -243,7 +237,7 @@ def halved(b: Binder, op: Pool2dBackward) -> Spread | None:
     return Spread(op, dy, maxima, op.y if mask else None)
 
 
-def _max_pool_backward(b: Binder, op: Pool2dBackward, maxima: Maxima) -> None:
+def _max_pool_backward(b: Binder, op: ops.Pool2dBackward, maxima: Maxima) -> None:
     """dx by the index that forward kept; a ReLU before the pool and the bias's sum on the way.
 
     No launch where the gradients of the convolution before it take dy themselves.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.backend import CudaBackend
-from dnnstack.backends.cuda.countable import MOST_ELEMENTS
-from dnnstack.backends.cuda.memory_plan import plan_memory
+from dnnstack.backends.cuda.memory_plan import MOST_ELEMENTS, plan_memory
 from dnnstack.common.errors import ConfigError
 from dnnstack.layers.build import LayerSpec
 from dnnstack.optimizers.sgd import Sgd

@@ -127,15 +127,6 @@ def test_running_out_of_memory_while_binding_says_for_what(bound, sections, monk
     assert "smaller batch" in str(caught.value)
 
 
-def test_closing_after_an_error_hides_nothing(bound, sections, fake_cuda, monkeypatch):
-    made, _ = bound(sections("lenet"))
-
-    def broken():
-        raise fake_cuda.runtime.CUDARuntimeError("cudaErrorIllegalAddress")
-
-    monkeypatch.setattr(module, "synchronize", broken)
-
-
 def test_a_launch_that_the_driver_refuses_names_the_kernel(executable, fake_cuda):
     """Launches of our kernels go through the driver, whose errors are of a type of their own."""
     error = fake_cuda.driver.DriverError("CUDA_ERROR_ILLEGAL_ADDRESS")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from itertools import product
 
 from dnnstack.backends.cuda.fused.conv_tilings import tilings
-from dnnstack.backends.cuda.fused.dense_tilings import DenseGeometry, dense_tilings
+from dnnstack.backends.cuda.fused.dense_tilings import DenseGeometry, dense_tilings, update_tilings
 from dnnstack.backends.cuda.fused.filter_tilings import filter_tilings, most_slices
 from dnnstack.backends.cuda.fused.tilings import Geometry
-from dnnstack.backends.cuda.fused.update_tilings import update_tilings
-from dnnstack.backends.cuda.fused.warpgroup_filter_tilings import warpgroup_filter_tilings
-from dnnstack.backends.cuda.fused.warpgroup_tilings import warpgroup_tilings
+from dnnstack.backends.cuda.fused.warpgroup_tilings import (
+    warpgroup_filter_tilings,
+    warpgroup_tilings,
+)
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT
 from dnnstack.backends.cuda.libraries.runtime import H200
 from dnnstack.graph.geometry import Window

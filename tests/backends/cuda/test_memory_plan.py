@@ -7,7 +7,6 @@ from itertools import chain
 
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.cuda.binding.bind import workspace_sizes
 from dnnstack.backends.cuda.dry_run import ALIGNMENT
 from dnnstack.backends.cuda.fused import tensor_conv, tensor_filter
 from dnnstack.backends.cuda.libraries import runtime
@@ -112,49 +111,6 @@ def test_a_dry_run_asks_for_neither_cupy_nor_a_device(sections, monkeypatch):
         plan_memory(sections("deep"), streamed=streamed)
 
 
-def test_sections_share_a_workspace(bound, sections):
-    """It is as large as the more demanding section asks for."""
-    graphs = sections("lenet")
-    executable, _ = bound(graphs, choices={"layout": "nhwc", "pad": "8", "streams": "2"})
-    held = {b.graph.name: {id(thing) for thing in b._keep} for b in executable.binders()}
-    shared = set.intersection(*held.values())
-    wanted = [workspace_sizes([b]) for b in executable.binders()]
-    streams = set.intersection(*map(set, wanted))
-    assert streams
-    assert len(shared) >= len(streams)
-    plan = plan_memory(graphs)
-    asked = [need.workspace for need in plan.sections.values()]
-    assert len(asked) == 2
-    assert plan.workspaces == plan.libraries + max(asked)
-
-
-def test_the_plan_grows_with_the_batch_and_the_data(sections):
-    small, large = (plan_memory(sections("lenet", batch)) for batch in (64, 128))
-    before, after = (plan.sections["train"] for plan in (small, large))
-    # Slices of sums over a batch are as many for any batch.
-    assert after.fixed == pytest.approx(before.fixed, rel=0.05)
-    assert after.activations - after.fixed == pytest.approx(
-        2 * (before.activations - before.fixed), rel=0.05
-    )
-    assert large.parameters == small.parameters
-    more = plan_memory(sections("lenet", count=6400))
-    assert more.data - small.data == 5760 * (784 + 4)
-    streamed = plan_memory(sections("lenet", count=6400), streamed=True)
-    assert streamed.data == plan_memory(sections("lenet"), streamed=True).data
-    shared = small.parameters + small.gradients + small.optimizer + small.data + small.workspaces
-    assert small.total == sum(need.activations for need in small.sections.values()) + shared
-
-
-def test_states_and_gradients_are_as_large_as_the_parameters(sections):
-    with_momentum, plain = (plan_memory(sections("lenet", momentum=m)) for m in (0.9, 0.0))
-    assert with_momentum.gradients == with_momentum.parameters
-    gap = with_momentum.optimizer - plain.optimizer
-    assert gap == with_momentum.parameters
-    # In bfloat16 there are copies of half the size.
-    halved = plan_memory(sections("lenet"), "bf16")
-    assert halved.parameters == halved.gradients * 3 // 2
-
-
 def test_a_network_that_cannot_fit_is_refused_with_the_largest_batch_that_can(sections):
     plan = plan_memory(sections("cifar", 512))
     check_fits(plan, plan.total, "GPU")
@@ -179,12 +135,6 @@ def test_the_largest_batch_fits_and_hardly_a_larger_one_does(sections, name, sha
     batch = plan.largest_batch("train", free)
     assert plan_memory(sections(name, batch)).total <= free
     assert plan_memory(sections(name, batch + batch // 50)).total > free
-
-
-def test_with_one_sample_what_is_shared_does_not_shrink(sections):
-    need = plan_memory(sections("deep", 1)).sections["train"]
-    assert 0 < need.fixed < need.activations
-    assert need.fixed + need.per_sample >= need.activations
 
 
 def test_the_larger_section_is_the_one_that_must_shrink(sections):

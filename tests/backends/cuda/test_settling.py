@@ -11,7 +11,6 @@ from dnnstack.backends.cuda import backend as backend_module
 from dnnstack.backends.cuda import tuner
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.libraries import timing
-from dnnstack.backends.settling import CHOSEN_AGAIN, DISTURBED
 from dnnstack.backends.tuning import UNEQUAL, Tuning
 
 
@@ -48,19 +47,6 @@ def test_starts_at_once_take_the_choices_of_one(tables, sections, monkeypatch):
         thread.join()
     assert [table.choices for table in found] == [{"streams": "1"}] * 4
     assert len(searched) == 1
-
-
-def test_the_next_quiet_start_searches_again(tables, sections, monkeypatch):
-    crowded = [True, True, False]
-    answers = [({"streams": "2"}, False), ({"streams": "3"}, True)]
-    monkeypatch.setattr(backend_module, "crowded", lambda: crowded.pop(0))
-    monkeypatch.setattr(backend_module, "search", lambda *_: answers.pop(0))
-    graphs = sections("lenet")
-    made = [CudaBackend().compile(graphs, Options("tf32")) for _ in range(5)]
-    assert [each.tuning.choices["streams"] for each in made] == ["2", "2", "2", "3", "3"]
-    told = [DISTURBED] * 3 + [CHOSEN_AGAIN]
-    assert [each.notices for each in made] == [*((text,) for text in told), ()]
-    assert (crowded, answers) == ([], [])
 
 
 def test_a_checkpoint_may_name_a_choice_that_there_is_no_more(tables, sections, monkeypatch):

@@ -139,30 +139,6 @@ def test_losses_follow_those_of_fp32(make, layout):
     np.testing.assert_allclose(rounded.reshape(10, 4).mean(1), epochs, rtol=0, atol=0.05)
 
 
-def state(network, graphs, executable):
-    """All that a checkpoint keeps."""
-    tensors = [t for t in graphs["train"].tensors() if t.role in ("parameter", "state")]
-    assert {p.tensor for p in network.parameters()} < set(tensors)
-    return {tensor: executable.read(tensor) for tensor in tensors}
-
-
-@pytest.mark.parametrize("layout", ["nhwc", "nChw16c"])
-def test_going_on_gives_equal_bits(make, layout):
-    """What bfloat16 rounded away is in no checkpoint, and need not be."""
-    options = Options("bf16", tuning=table(make, "bf16", layout))
-    network, graphs, whole = make(NET, options=options)
-    whole.run("train", 13)
-    _, _, half = make(NET, options=options)
-    half.run("train", 6)
-    _, _, rest = make(NET, options=options)
-    for tensor, value in state(network, graphs, half).items():
-        rest.write(tensor, value)
-    rest.run("train", 7)
-    want, got = (state(network, graphs, each) for each in (whole, rest))
-    for tensor, value in want.items():
-        assert got[tensor].tobytes() == value.tobytes(), tensor.name
-
-
 def types(call):
     """The type of every argument that is a memory: src=bf16 and the like."""
     return {name: text.split()[0] for name, text in call.arguments.items()}

@@ -9,7 +9,7 @@ import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.onednn import backend as backend_module
 from dnnstack.backends.onednn.convolution import candidate_layouts
-from dnnstack.backends.settling import CHOSEN_AGAIN, DISTURBED
+from dnnstack.backends.settling import DISTURBED
 from dnnstack.common import machine_load
 
 
@@ -52,31 +52,6 @@ def searches(monkeypatch):
 
     monkeypatch.setattr(backend_module, "search", search)
     return found
-
-
-# This backend has one thread: two other programs on two cores are in its way, one is not.
-@pytest.mark.parametrize(("busy", "disturbs"), [(0.0, False), (1.0, False), (1.9, True)])
-def test_a_search_beside_other_programs_is_marked(make, cores, searches, busy, disturbs):
-    cores.busy = busy
-    for _ in range(3):
-        _, _, executable = make(options=Options())
-        assert set(executable.tuning.choices.values()) == {searches[0]}
-        # A start that is disturbed itself uses the marked table, and says so again.
-        assert executable.notices == ((DISTURBED,) if disturbs else ())
-    assert len(searches) == 1
-
-
-def test_the_next_quiet_start_searches_again(make, cores, searches):
-    cores.busy = 1.9
-    _, _, first = make(options=Options())
-    cores.busy = 0.0
-    _, _, second = make(options=Options())
-    _, _, third = make(options=Options())
-    assert first.notices == (DISTURBED,)
-    assert second.notices == (CHOSEN_AGAIN,)
-    assert third.notices == ()
-    assert second.tuning == third.tuning != first.tuning
-    assert len(searches) == 2
 
 
 def test_only_the_first_of_many_trainings_waits_for_a_quiet_moment(

@@ -7,18 +7,13 @@ from dnnstack.backends.onednn.backend import OneDnnBackend
 from dnnstack.backends.onednn.primitive import Step
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError, DatasetError, DnnlError, ShapeError
-from dnnstack.optimizers.adam import Adam, Adamw
-from dnnstack.optimizers.muon import Muon
-from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
-from dnnstack.training.sections import Composition
 
 from ...support.specs import layers_of
 
 PIXELS = Preprocessing((1 / 255,) * 3, (-0.5, 0.0, 0.25))
 BLOCKED = {f"conv2d_{n}{part}": "nChw16c" for n in (1, 2) for part in ("", "/data", "/filter")}
 PLAIN = dict.fromkeys(BLOCKED, "nhwc")
-MIXED = {name: "nChw16c" if name.endswith("/filter") else "nhwc" for name in BLOCKED}
 
 
 def parameters(network, executable):
@@ -66,46 +61,6 @@ def test_misfit_is_said_and_not_applied(make):
 def test_tuning_of_another_backend_says_so(make):
     _, _, executable = make(options=Options(tuning=Tuning("numpy")))
     assert "made for the numpy backend" in executable.notices[0]
-
-
-def test_sections_share_parameters(make):
-    """Evaluation after training uses the new parameters, though it has copies in other layouts."""
-    network, graphs, executable = with_choices(make, MIXED, evaluate=True)
-    evaluate = graphs["evaluate"]
-    assert executable._sections["evaluate"].prologue, "nothing is copied: the test tests nothing"
-    executable.write(evaluate["order"], np.arange(2 * 16, dtype=np.int32))
-
-    def loss():
-        executable.write(evaluate["sums"], np.zeros(3))
-        executable.write(evaluate["step"], np.zeros(1, np.int64))
-        executable.run("evaluate", 2)
-        total, _, count = executable.read(evaluate["sums"])
-        assert count == 32
-        return total / count
-
-    before = loss()
-    executable.run("train", 8)
-    after = loss()
-    assert after < before - 0.01
-    kept = parameters(network, executable)
-    for tensor, values in network.initial_values(1).items():
-        executable.write(tensor, values)
-    assert loss() == before
-    for p, values in zip(network.parameters(), kept, strict=True):
-        executable.write(p.tensor, values)
-    assert loss() == after
-
-
-def test_masked_samples_count_in_nothing(make):
-    _, graphs, executable = make(evaluate=True)
-    evaluate = graphs["evaluate"]
-    order = np.arange(32, dtype=np.int32)
-    order[20:] = -1
-    executable.write(evaluate["order"], order)
-    executable.run("evaluate", 2)
-    assert executable.read(evaluate["sums"])[2] == 20
-    assert (executable.read(evaluate["target"])[4:] == -1).all()
-    assert (executable.read(evaluate["x"])[4:] == 0).all()
 
 
 @pytest.mark.parametrize("layout", [PLAIN, BLOCKED])
@@ -190,17 +145,6 @@ def test_closing_frees_memory(make):
         executable.run("train")
 
 
-def test_two_threads_agree_with_one(make, onednn):
-    results = []
-    for threads in (1, 2):
-        onednn.threads = threads
-        network, _, executable = make()
-        executable.run("train", 3)
-        results.append(parameters(network, executable))
-    for first, second in zip(*results, strict=True):
-        np.testing.assert_allclose(first, second, rtol=1e-3, atol=1e-5)
-
-
 def test_measuring_changes_nothing(make):
     network, graphs, executable = make()
     executable.run("train", 2)
@@ -210,17 +154,6 @@ def test_measuring_changes_nothing(make):
     for first, second in zip(before, after, strict=True):
         np.testing.assert_array_equal(first, second)
     assert executable.read(graphs["train"]["step"])[0] == 2
-
-
-@pytest.mark.parametrize("rule", [Adam(), Adamw(weight_decay=0.1), Muon(Sgd())])
-def test_updates_run_over_the_arenas_without_reference_code(make, rule):
-    """A dozen calls for all parameters together; Muon some more for each of the two filters."""
-    _, _, executable = make(rule=Composition(rule, averages=("ema",)))
-    calls = [c for c in executable.calls("train") if c.op.origin[0].phase == "update"]
-    assert not [c for c in calls if c.implementation.startswith("ref")]
-    updates = [c for c in calls if type(c.op).__name__ == "AdamUpdate"]
-    assert len(updates) <= 7
-    assert len(calls) < 70
 
 
 def test_pictures_in_sequence_are_read_where_they_lie(make):

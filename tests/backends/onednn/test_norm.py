@@ -26,7 +26,7 @@ from ...support.specs import network_of, spec
 
 pytestmark = pytest.mark.usefixtures("norms_by_onednn")
 PICTURE = (3, 8, 8)
-NORM, RELU, GELU = spec("batch_norm"), spec("relu"), spec("gelu")
+NORM, RELU = spec("batch_norm"), spec("relu")
 CONV = spec("conv2d", filters=16, kernel_size=3, use_bias=False)
 END = [spec("flatten"), spec("dense", units=5)]
 
@@ -208,79 +208,3 @@ def test_batch_norm_takes_the_layout_of_the_convolution_behind(onednn):
     got, want = (outcome(each, values, network.learned(), 2) for each in (executable, exact))
     for name, value in want.items():
         np.testing.assert_allclose(got[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
-
-
-@pytest.mark.parametrize("relu", [[], [RELU]], ids=["linear", "relu"])
-@pytest.mark.parametrize("shortcut", ["identity", [GELU]], ids=["identity", "gelu"])
-def test_what_is_needed_later_is_not_written_over(onednn, shortcut, relu):
-    """Around batch norm goes a shortcut: its input and its dy are read once more, the input perhaps
-    by the gradient of GELU."""
-    around = spec("residual", body=[NORM, *relu], shortcut=shortcut)
-    network, train = step([spec("conv2d", filters=16, kernel_size=3), around, *END])
-    kinds = [type(op) for op in train.ops]
-    if ops.ActivationBackward in kinds and not relu:
-        assert kinds.index(ops.BatchNormBackward) < kinds.index(ops.ActivationBackward)
-    infer, ends = network.infer_graph(4), []
-    x = np.random.default_rng(3).standard_normal((4, *PICTURE)).astype(np.float32)
-    for backend in (onednn, ReferenceBackend(1)):
-        executable = backend.compile({"train": train, "infer": infer}, Options(tune=False))
-        executable.write(infer["x"], x)
-        for tensor, value in given(network, train).items():
-            executable.write(tensor, value)
-        executable.run("train", 3)
-        executable.run("infer")
-        read = (*network.learned(), infer["scores"])
-        ends.append({tensor.name: executable.read(tensor) for tensor in read})
-        executable.close()
-    for name, want in ends[1].items():
-        np.testing.assert_allclose(ends[0][name], want, rtol=1e-4, atol=1e-5, err_msg=name)
-
-
-@pytest.mark.parametrize(
-    ("fusion", "layers", "name"),
-    [
-        (False, [CONV, NORM, RELU, *END], "dy"),
-        (True, [CONV, NORM, GELU, *END], "dy"),
-        (True, [CONV, NORM, RELU, *END], "y"),
-        (True, [CONV, spec("residual", body=[NORM]), *END], "x"),
-    ],
-)
-def test_a_gradient_lies_where_something_is_not_needed_any_more(onednn, fusion, layers, name):
-    """Without a ReLU in place of dy; with one over y, for dy is read while it is written; if dy is
-    needed once more, over x."""
-    network, train = step(layers)
-    executable = onednn.compile({"train": train}, Options(fusion=fusion, tune=False))
-    for tensor, value in given(network, train).items():
-        executable.write(tensor, value)
-    executable.run("train")
-    graph = executable.graphs["train"]
-    back = next(op for op in graph.ops if isinstance(op, ops.BatchNormBackward))
-    for lost in ("dy", "y", "x"):
-        tensor = getattr(back, lost)
-        if lost == name:
-            with pytest.raises(KeyError, match="given to a later tensor"):
-                executable.read(tensor)
-        elif tensor is not None:
-            assert executable.read(tensor).shape == tensor.shape
-    executable.close()
-
-
-def test_a_term_that_is_needed_later_is_not_summed_into(onednn):
-    graph = Graph("one", 2)
-    shape = (2, 16, 4, 4)
-    x = graph.tensor("x", shape, role="input")
-    a, b, first, second = (graph.tensor(name, shape) for name in ("a", "b", "first", "second"))
-    graph.add(ops.Activation(x=x, y=a, kind="relu"))
-    graph.add(ops.Activation(x=x, y=b, kind="tanh"))
-    graph.add(ops.Add(terms=(a, b), y=first))
-    graph.add(ops.Add(terms=(a, first), y=second))
-    graph.results["second"] = second
-    executable = onednn.compile({"one": graph}, Options(fusion=False))
-    values = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
-    executable.write(x, values)
-    executable.run("one")
-    want = 2 * np.maximum(values, 0) + np.tanh(values)
-    np.testing.assert_allclose(executable.read(second), want, rtol=1e-5, atol=1e-6)
-    with pytest.raises(KeyError, match="given to a later tensor"):
-        executable.read(b)
-    executable.close()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
@@ -15,16 +11,6 @@ from dnnstack.backends.reference.backend import ReferenceBackend
 from ...support.op_cases_norm import batch_norm_both
 from ...support.op_draft import Draft
 from ...support.outcomes import outcome
-from ...support.ran import ran
-
-ROOT = Path(__file__).parents[3]
-# Fails where the variable had no effect.
-CHILD = """
-import sys, pytest
-from dnnstack.backends.onednn.library import library
-assert not library().has_avx512(), library().isa()
-sys.exit(pytest.main(sys.argv[1:]))
-"""
 
 
 @pytest.mark.parametrize(
@@ -66,18 +52,3 @@ def test_what_numpy_computes_is_in_float64(onednn):
     want["weight.grad"] = 75 * 2.0**-23 * got["inverse_std"].astype(np.float64)
     for name, value in want.items():
         np.testing.assert_array_equal(got[name], value.astype(np.float32), name)
-
-
-@pytest.mark.skipif(
-    not library().has_avx512(), reason=f"this processor has no AVX-512 ({library().isa()})"
-)
-def test_precision_without_avx512():
-    """Batch norm keeps within PyTorch's errors with the kernels of other processors, too."""
-    arguments = ["-q", "-n0", "-p", "no:cacheprovider", "tests/backends/test_precision.py"]
-    child = ran(
-        [sys.executable, "-c", CHILD, *arguments, "-k", "batch_norm and cpu"],
-        cwd=ROOT,
-        env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"},
-        check=False,
-    )
-    assert child.returncode == 0, child.stdout + child.stderr

@@ -70,19 +70,3 @@ def test_every_sample_gets_the_same_bits_in_pieces(onednn, activation, at, threa
     assert len(made) == (6 if layout == "nhwc" else 6 // threads)
     assert {call.arguments["window"] for call in made} == {calls[0].arguments["window"]}
     np.testing.assert_array_equal(pieces, whole)
-
-
-@pytest.mark.parametrize(
-    ("shape", "activation"),
-    [((4, 128, 32, 32), None), (SHAPE, "softplus"), ((2, *SHAPE[1:]), None)],
-    ids=["many weights", "an activation by NumPy", "one piece"],
-)
-def test_a_convolution_stays_whole(onednn, shape, activation):
-    assert len(convolved(shape, activation=activation)[1]) == 1
-
-
-def test_another_convolution_is_not_taken_for_what_batch_norm_reads(onednn):
-    whole = convolved(SHAPE, norm=False)[0]
-    result, calls = convolved(SHAPE, between=True)
-    assert len(calls) == 2
-    np.testing.assert_array_equal(result, whole)

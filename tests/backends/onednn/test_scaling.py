@@ -31,41 +31,6 @@ def test_bytes_are_scaled(onednn, scale, shift, functions):
     executable.close()
 
 
-STREAMED = ["dnnl_reorder", "dnnl_batch_normalization_forward"]
-
-
-@pytest.mark.parametrize(
-    ("threads", "side", "dense", "training", "expected"),
-    [
-        pytest.param(2, 8, True, False, STREAMED, id="streamed"),
-        pytest.param(1, 8, True, False, STREAMED[:1], id="one thread"),
-        pytest.param(2, 8, False, False, STREAMED[:1], id="no dense layer"),
-        pytest.param(2, 7, True, False, STREAMED[:1], id="no multiple of 16"),
-        pytest.param(2, 8, True, True, STREAMED[:1], id="training"),
-        pytest.param(2, 512, True, False, STREAMED[:1], id="large"),
-    ],
-)
-def test_what_all_threads_of_a_dense_layer_read_is_written_past_the_caches(
-    onednn, threads, side, dense, training, expected
-):
-    """With the same bits as in one pass."""
-    onednn.threads = threads
-    images = np.arange(4 * side * side, dtype=np.uint32).astype(np.uint8).reshape(4, 1, side, side)
-    scale = 1 / (255 * 0.3081)
-    graph, executable = _compiled(onednn, images, scale, 0.0, dense=dense, training=training)
-    calls = [
-        call.function
-        for call in executable.calls("given")
-        if isinstance(call.op, GatherBatch) and call.library == "oneDNN"
-    ]
-    assert calls == expected
-    found, wanted = _scaled(executable, graph, images), _expected(images, scale, 0.0)
-    # What comes behind the pictures in training masks the missing one.
-    rows = [0, 1, 3] if training else [0, 1, 2, 3]
-    np.testing.assert_array_equal(found[rows], wanted[rows])
-    executable.close()
-
-
 def _compiled(
     onednn: Backend,
     images: NDArray[np.uint8],

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.onednn import backend as backend_module
 from dnnstack.backends.onednn import executable as executables
 from dnnstack.backends.onednn import tuner
 from dnnstack.backends.onednn.convolution import candidate_layouts
@@ -59,16 +58,6 @@ def test_a_table_of_what_there_is_not_is_searched_anew(make, cache, layout):
             f"a choice of the tuning is not available now: {layout!r} for 'conv2d_2'"
         )
         assert stored_in(file).choices == second.tuning.choices
-
-
-def test_a_table_of_other_code_is_not_taken(make, monkeypatch):
-    _, _, first = make(options=Options())
-    monkeypatch.setattr(backend_module, "_digest", lambda: "changed")
-    _, _, second = make(options=Options(tuning=first.tuning))
-    (notice,) = second.notices
-    was = first.tuning.environment["dnnstack"]
-    assert len(was) == 12
-    assert notice.endswith(f"dnnstack was {was}, now it is changed")
 
 
 def test_unwritable_cache_is_no_error(make, tmp_path, monkeypatch):

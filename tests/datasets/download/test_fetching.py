@@ -22,7 +22,6 @@ from dnnstack.datasets.download import (
     Origin,
     RemoteFile,
     obtain,
-    offline_by_environment,
 )
 
 from ...support.https_server import serving
@@ -195,18 +194,6 @@ def test_offline_nothing_is_asked(folder):
         assert piece in str(caught.value)
     assert server.asked == []
     assert not folder.exists()
-
-
-@pytest.mark.parametrize(
-    ("value", "offline"),
-    [("1", True), ("true", True), ("yes", True), ("0", False), ("", False), ("No", False)],
-)
-def test_the_environment_may_say_offline(value, offline, monkeypatch):
-    monkeypatch.setenv("DNNSTACK_OFFLINE", value)
-    assert offline_by_environment() is offline
-    assert Downloads().offline is offline
-    monkeypatch.delenv("DNNSTACK_OFFLINE")
-    assert Downloads().offline is False
 
 
 def test_a_listener_may_end_it_and_what_has_come_stays(folder, part):

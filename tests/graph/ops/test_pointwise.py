@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from dnnstack.backends.reference.erf import erf
+from dnnstack.backends.reference.pointwise import erf
 from dnnstack.graph import ops
 from dnnstack.graph.geometry import Window
 

@@ -116,14 +116,6 @@ def test_floats_are_not_augmented():
     gathers(GatherAugmented, {}, augment=(), keys=(), fill=(0,))
 
 
-def test_bytes_moved_by_a_gathering():
-    """8 pixels in and out, 2 targets in and out, 2 places of the order."""
-    assert gathers(GatherBatch, {}).bytes() == 8 + 32 + 3 * 8
-    wide = {"labels": ((3, 5), "float32"), "target": ((2, 5), "float32")}
-    floats = {"images": ((3, 1, 2, 2), "float32")}
-    assert gathers(GatherBatch, wide | floats).bytes() == 32 + 32 + 2 * 40 + 8
-
-
 @pytest.mark.parametrize("row", [3, -2])
 def test_gather_batch_out_of_range(row):
     with pytest.raises(DatasetError, match="at step 0; 'images' has 3 pictures, 'labels' 3 labels"):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import ImageSet
-from dnnstack.reports import evaluate_plots, style
+from dnnstack.reports import evaluate_plots
 from dnnstack.reports.evaluate_plots import (
     CONFUSION,
     ERRORS,
@@ -20,7 +20,6 @@ from dnnstack.reports.evaluate_plots import (
     errors_picture,
 )
 from dnnstack.reports.evaluate_text import as_text
-from dnnstack.reports.reliability_plot import reliability_picture
 from dnnstack.training.inference.evaluate import Evaluation, Part
 from dnnstack.training.inference.parts import load_part
 from dnnstack.training.inference.tally import Mistake, Tally
@@ -80,6 +79,7 @@ def test_a_tally_counts_as_one_does_by_hand():
             wrong.append((row[label] / 20, -row[order[0]] / 20, 100 + i, label, order[0]))
     np.testing.assert_array_equal(tally.confusion, confusion)
     assert tally.top_k() == right
+    assert tally.fields()["measured"].overall["accuracy"] == right[1] / 50
     assert right[1] == np.trace(confusion) < right[2] < right[3]
     found = [(m.index, m.label, m.answer) for m in tally.worst()]
     assert found == [case[2:] for case in sorted(wrong)][:40]
@@ -111,32 +111,6 @@ def test_plots_are_written_and_stale_ones_go(images, tmp_path):
     assert [path.name for path in folder.iterdir()] == [CONFUSION]
 
 
-def test_bars_are_as_high_as_answers_are_right():
-    """Bins of which each has its own share, and one has none."""
-    counts = np.arange(BINS) * 50.0
-    right, shares = counts * np.linspace(0, 1, BINS), counts * (np.arange(BINS) + 0.25) / BINS
-    result = replace(evaluation(CONFUSION_OF_THREE), bins=np.stack([shares, right, counts]))
-    picture = reliability_picture(replace(result, temperature=0.5))
-    assert picture is not None
-    assert reliability_picture(evaluation(CONFUSION_OF_THREE)) is None
-    pixels = np.asarray(picture).astype(int)
-    for edge in (pixels[:6], pixels[-6:], pixels[:, :6], pixels[:, -6:]):
-        assert edge.min() == 255
-    blue, red, pale = ((pixels == each).all(2) for each in (style.BLUE, style.RED, style.PALE))
-    bottom = np.flatnonzero(blue.any(1)).max()
-    columns = np.flatnonzero(red.any(0))
-    wide = (columns.max() - columns.min() + 2) // (BINS - 1)
-    for place in range(1, BINS):
-        x = columns.min() - 1 + (place - 1) * wide + 8
-        top = np.flatnonzero(blue[:, x] | red[:, x]).min()
-        line = np.flatnonzero(red[:, x]).mean()
-        highest = min(bottom - 420 * right[place] / counts[place], line)
-        assert top == pytest.approx(highest, abs=2)
-        assert line == pytest.approx(bottom - 420 * (place + 0.25) / BINS, abs=2)
-        below = np.flatnonzero(pale[bottom + 5 :, x])
-        assert len(below) == pytest.approx(64 * (place / (BINS - 1)) ** 0.5, abs=2)
-
-
 def test_counterexamples_are_counted_apart():
     labels = np.array([0, 0, 1, 2, 2, 2])
     scores = np.array([[3, 0, 0], [0, 0, 1], [0, 2, 1], [0, 1, 3], [2, 0, 1], [0, 0, 4]], float)
@@ -161,10 +135,6 @@ def test_counterexamples_are_counted_apart():
     assert result.to_json()["rejects"] == found
 
 
-def _colours(picture: Image.Image) -> set[tuple[int, ...]]:
-    return set(map(tuple, np.asarray(picture).reshape(-1, 3).tolist()))
-
-
 @pytest.mark.parametrize("count", [2, 10, 26, 120])
 @pytest.mark.parametrize("name", ["{}", "a name that is longer than most, {}"])
 def test_a_matrix_of_any_size_is_drawn_within_bounds(count, name):
@@ -176,22 +146,6 @@ def test_a_matrix_of_any_size_is_drawn_within_bounds(count, name):
     pixels = np.asarray(picture.convert("L"))
     for edge in (pixels[:6], pixels[-6:], pixels[:, :6], pixels[:, -6:]):
         assert edge.min() == 255
-
-
-@pytest.mark.parametrize("count", [1, 9, 40])
-@pytest.mark.parametrize("name", ["{}", "a name that is longer than most, {}"])
-def test_the_sheet_holds_every_mistake(images, count, name):
-    names = tuple(name.format(k) for k in range(10))
-    worst = tuple(Mistake(i, i % 10, (i + 1) % 10, 0.987, 0.012) for i in range(count))
-    found = replace(evaluation(np.ones((10, 10), int), names), worst=worst)
-    picture = errors_picture(found, images)
-    assert picture.width <= 1200
-    pixels = np.asarray(picture)
-    for edge in (pixels[:6], pixels[-6:], pixels[:, :6], pixels[:, -6:]):
-        assert edge.min() == 255
-    # Every mistaken picture is there: its corner's colour is.
-    base = np.array([65536, 256, 1])
-    assert np.isin(images.images[:count, :, 0, 0] @ base, pixels.reshape(-1, 3) @ base).all()
 
 
 def test_files_of_one_name_are_told_apart(images):

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.datasets import ImageSet
-from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
+from dnnstack.training.assemble import build_network, describe_data, load_data
 from dnnstack.training.network import Network
-from dnnstack.training.pixel_statistics import mean_and_deviation
+from dnnstack.training.normalization import mean_and_deviation, preprocessing
 
 HERE = Path(__file__).parent
 NETS = {

@@ -15,7 +15,8 @@ from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.cli.main import main
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import parse_config
-from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
+from dnnstack.training.assemble import build_network, describe_data, load_data
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.ranks.servers import check_config, servers_of
 from dnnstack.training.ranks.shard import Shard, check, pieces, trained

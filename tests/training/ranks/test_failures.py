@@ -159,10 +159,9 @@ def test_ranks_of_one_machine_open_no_port(folder):
             assert not [name for name in opened if name[8:-1] in listening], pid
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_guard_that_is_killed_is_told_of(folder, rank):
+def test_a_guard_that_is_killed_is_told_of(folder):
     with under_way(folder) as training:
-        stat = Path(f"/proc/{training.ranks[rank]}/stat").read_text()
+        stat = Path(f"/proc/{training.ranks[1]}/stat").read_text()
         os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
         assert training.ended() != 0
         said = training.said()
@@ -185,11 +184,8 @@ def test_a_rank_that_stands_still_ends_all(folder, rank):
 @pytest.mark.parametrize(
     ("number", "own_launcher"),
     [
-        (signal.SIGINT, True),
         (signal.SIGTERM, True),
-        (signal.SIGUSR1, True),
         (signal.SIGINT, False),
-        (signal.SIGHUP, False),
         (signal.SIGUSR2, False),
     ],
 )

@@ -22,19 +22,6 @@ loss: mse
 LONGER = ("--config", "own.yaml", "--set", "train.epochs=4", "--resume")
 
 
-def test_ranks_know_validation_samples_of_its_own(tmp_path):
-    own = CONFIG.replace("test:", "validation: checked, test:").replace("  validation: 4\n", "")
-    (tmp_path / "own.yaml").write_text(own)
-    for seed in range(24):
-        folder = tmp_path / ("pics" if seed < 14 else "checked" if seed < 20 else "unseen")
-        paint(folder / "bc"[seed % 2] / f"{seed:02}.png", seed)
-    trained_alone(tmp_path, "--config", "own.yaml")
-    done = trained(tmp_path, 2, "--config", "own.yaml", "--set", "name=two")
-    assert done.returncode == 0, done.stderr
-    assert "14 pictures for training, 6 for validation" in done.stdout
-    assert bits(tmp_path / "runs" / "two", 4) == bits(tmp_path / "runs" / "own", 4)
-
-
 def test_ranks_take_the_samples_of_the_run(tmp_path):
     (tmp_path / "own.yaml").write_text(CONFIG)
     for seed in range(24):

@@ -9,7 +9,8 @@ import sys
 import time
 
 import pytest
-from dnnstack.training.ranks.watchdog import condition
+from dnnstack.training.ranks import watchdog
+from dnnstack.training.ranks.watchdog import Watchdog, condition
 
 ARMED = """
 import time
@@ -49,3 +50,14 @@ def test_time_stands_still_while_the_process_itself_is_stopped():
     assert process.communicate(timeout=50)[0] == "went on\n"
     assert process.returncode == 0
     assert condition(process.pid) == "ended"
+
+
+def test_looks_are_counted_from_the_first_that_finds_it_armed(monkeypatch):
+    looks = []
+    found = Watchdog.__new__(Watchdog)
+    found.deadline, found._turn, found._message = 1.0, 1, lambda: "no answer"
+    monkeypatch.setattr(watchdog.time, "sleep", looks.append)
+    monkeypatch.setattr(watchdog, "end", sys.exit)
+    with pytest.raises(SystemExit, match="no answer"):
+        found._look()
+    assert looks == [watchdog.TICK] * 11

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from dnnstack.common.errors import CheckpointError, LockedError
 from dnnstack.common.locks import lock
-from dnnstack.training.records import starting
+from dnnstack.training.records import group
+from dnnstack.training.records.group import deciding, resume_or_start
 from dnnstack.training.records.runs import create_run
-from dnnstack.training.records.starting import deciding, resume_or_start
 
 
 def hush(text: str) -> None:
@@ -58,10 +58,10 @@ def test_what_has_another_record_is_passed_over(tmp_path, record):
 
 def test_a_decision_waits_for_that_of_another(tmp_path, monkeypatch):
     held = lock(tmp_path / ".net.lock", keep=False)
-    monkeypatch.setattr(starting, "_TRIES", 2)
+    monkeypatch.setattr(group, "_TRIES", 2)
     with pytest.raises(LockedError, match=r"\.net\.lock is locked by pid"):
         decided(tmp_path)
-    monkeypatch.setattr(starting, "_TRIES", 1000)
+    monkeypatch.setattr(group, "_TRIES", 1000)
     ends = threading.Timer(0.3, held.release)
     ends.start()
     begin = time.monotonic()
@@ -71,7 +71,7 @@ def test_a_decision_waits_for_that_of_another(tmp_path, monkeypatch):
 
 
 def test_a_start_keeps_others_out_until_it_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr(starting, "_TRIES", 1)
+    monkeypatch.setattr(group, "_TRIES", 1)
     first = resume_or_start("net", tmp_path, hush)
     with pytest.raises(LockedError, match=r"\.net\.lock is locked by pid"):
         resume_or_start("net", tmp_path, hush)
@@ -97,9 +97,9 @@ def test_a_run_that_goes_on_is_locked_itself(tmp_path):
 
 def test_without_locks_there_is_nothing_to_hold(tmp_path, monkeypatch):
     def no_locks(*arguments: object, **named: object) -> None:
-        raise OSError(starting.NO_LOCKS[0], "no locks")
+        raise OSError(group.NO_LOCKS[0], "no locks")
 
-    monkeypatch.setattr(starting, "lock", no_locks)
+    monkeypatch.setattr(group, "lock", no_locks)
     assert decided(tmp_path) == "-"
     assert resume_or_start("net", tmp_path, hush).starts is not None
 

@@ -16,7 +16,7 @@ import numpy as np
 from annotated_types import Interval, Len
 from numpy.typing import NDArray
 
-from ....common.errors import CheckpointError
+from ....common.errors import CheckpointError, explaining
 from ....common.files import atomic_write, sha256_bytes
 from ....common.records import dataclass
 from ....common.typed_json import Count, Finite, from_json
@@ -104,13 +104,9 @@ def write_trust(checkpoint: Path, trust: Trust) -> None:
 
     path, text = trust_path(checkpoint), json.dumps(vars(trust.calibration), allow_nan=False)
     said = {"dnnstack": text, "sha256": _digest(text, trust.arrays)}
-    try:
+    advice = "free some space, or make the folder writable, then calibrate with "
+    with explaining(path, "cannot be written", f"{advice}dnnstack eval --calibrate"):
         atomic_write(path, save(dict(trust.arrays), said))
-    except OSError as error:
-        raise CheckpointError(
-            f"{path}: cannot be written: {error.strerror}; free some space, or make the folder "
-            "writable, then calibrate with dnnstack eval --calibrate"
-        ) from None
 
 
 def read_trust(checkpoint: Path, sha256: str, classes: int, features: int) -> Trust:
@@ -119,10 +115,8 @@ def read_trust(checkpoint: Path, sha256: str, classes: int, features: int) -> Tr
     classes, features: of the network.
     """
     path = trust_path(checkpoint)
-    try:
+    with explaining(path, "cannot be read"):
         size = path.stat().st_size
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
     if size > _LONGEST_HEADER + 4 * features * (features + classes):
         raise CheckpointError(f"{path}: is larger than that of any such network")
     stored = read_weight_file(path)

@@ -32,8 +32,7 @@ from ....common.typed_json import Count, from_json
 from ....graph.graph import Shape
 from ....graph.ops import Quantization
 from .provenance import OPTIONAL, Provenance
-from .record import read_whole
-from .settled import file_marks, settled
+from .record import file_marks, read_whole, settled
 from .state import State
 from .weight_file import LONGEST_HEADER, header_of
 

@@ -18,7 +18,7 @@ import numpy as np
 from annotated_types import Interval, Len, MaxLen
 
 from ....backends.tuning import Tuning
-from ....common.errors import CheckpointError
+from ....common.errors import CheckpointError, explaining
 from ....common.files import atomic_write, open_regular
 from ....common.machine import main_memory
 from ....common.records import dataclass
@@ -133,12 +133,8 @@ def save_compressed(trained: Checkpoint, path: Path, widths: tuple[int, ...] = (
         again = found.checkpoint.arrays[name]
         if np.ascontiguousarray(array).tobytes() != again.tobytes():
             raise CheckpointError(f"{path}: is not written: '{name}' would not be the same again")
-    try:
+    with explaining(path, "cannot be written", "name a file in another folder"):
         atomic_write(path, data)
-    except OSError as error:
-        raise CheckpointError(
-            f"{path}: cannot be written: {error.strerror}; name a file in another folder"
-        ) from None
     return found
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
-from ....common.errors import CheckpointError
+from ....common.errors import CheckpointError, explaining
 from ....common.files import atomic_write, open_regular
 from ....common.machine import main_memory
 
@@ -16,13 +18,9 @@ NO_RECORD = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EBADF, errno.EFBIG,
 
 def write_record(run: Path, name: str, content: bytes) -> None:
     """Write or replace a file of a run, such as its config. Raises CheckpointError."""
-    try:
+    advice = "free some space, or make the folder writable, then resume"
+    with explaining(run / name, "cannot be written", advice):
         atomic_write(run / name, content)
-    except OSError as error:
-        raise CheckpointError(
-            f"{run / name}: cannot be written: {error.strerror}; free some space, or make the "
-            "folder writable, then resume"
-        ) from None
 
 
 def read_whole(path: Path, longest_header: int | None = None) -> bytes:
@@ -40,3 +38,44 @@ def read_whole(path: Path, longest_header: int | None = None) -> bytes:
             raise OSError(errno.EFBIG, f"it has {size:,} bytes, more than this machine's memory")
         file.seek(0)
         return file.read()
+
+
+T = TypeVar("T")
+Tell = Callable[[str], None]
+
+FileMarks = tuple[int, int, int] | None
+
+_LOOKS = 10
+
+
+def file_marks(path: Path) -> FileMarks:
+    """What changes if a file is replaced; None if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def settled(marks: Callable[[], object], look: Callable[[Tell], T], tell: Tell) -> T:
+    """What ``look`` returns; it looks again if it found fault with files that changed meanwhile.
+
+    marks: what is compared to see whether they changed. ``look`` tells its faults to the function
+    that it is given, or raises CheckpointError; ``tell`` is told only those of the last look.
+    """
+    for left in reversed(range(_LOOKS)):
+        before = marks()
+        told: list[str] = []
+        error = None
+        try:
+            found = look(told.append)
+        except CheckpointError as raised:
+            error = raised
+        if left and (told or error is not None) and marks() != before:
+            continue
+        break
+    for text in told:
+        tell(text)
+    if error is not None:
+        raise error
+    return found

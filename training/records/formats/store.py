@@ -33,7 +33,7 @@ from .checkpoint import (
     read_manifest,
 )
 from .provenance import Provenance
-from .settled import FileMarks, Tell, file_marks, settled
+from .record import FileMarks, Tell, file_marks, settled
 from .state import State
 from .weight_file import read_weight_file
 

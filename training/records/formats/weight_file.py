@@ -17,7 +17,7 @@ import numpy as np
 from annotated_types import Len, MaxLen
 from numpy.typing import NDArray
 
-from ....common.errors import CheckpointError
+from ....common.errors import CheckpointError, explaining
 from ....common.files import sha256_bytes
 from ....common.records import dataclass
 from ....common.text import cut
@@ -87,10 +87,8 @@ def read_weight_file(path: Path) -> WeightFile:
     """
     if path.suffix.lower() in _PICKLES:
         raise _pickled(path)
-    try:
+    with explaining(path, "cannot be read"):
         data = read_whole(path.resolve(), LONGEST_HEADER)
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
     if data.startswith(_MARKS):
         raise _pickled(path)
     try:

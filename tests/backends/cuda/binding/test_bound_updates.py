@@ -86,25 +86,6 @@ def test_what_measures_statistics_for_averages_is_bound(bound, sections, precisi
     assert plan.total - plan.libraries == taken
 
 
-def test_the_plan_counts_averages_matrices_and_noise(graphs):
-    momentum = Composition(Sgd(momentum=0.9))
-    plain_sgd = plan_memory(graphs(momentum), "fp32")
-    slow = plan_memory(graphs(Composition(Sgd(momentum=0.9), averages=("lookahead",))), "fp32")
-    # Each allocation of its own is rounded up, by 512 bytes at most; rates and decays are data.
-    gap = slow.optimizer - plain_sgd.optimizer
-    assert plain_sgd.parameters <= gap <= plain_sgd.parameters + 20 * 512
-    muon = plan_memory(graphs(Composition(Muon(rest=Sgd(momentum=0.9)))), "fp32")
-    # Two stacks of each group: filters, and their products.
-    groups = ((32, 64), (64, 576))
-    stacks = sum(2 * 4 * short * (long + short) for short, long in groups)
-    own = muon.sections["train"].activations - plain_sgd.sections["train"].activations
-    assert own == pytest.approx(stacks, rel=0.1)
-    assert muon.optimizer == plain_sgd.optimizer
-    still = plan_memory(graphs(momentum, (RandomCrop(2), Rotate(10.0))), "fp32")
-    noise = plain_sgd.sections["train"].activations - still.sections["train"].activations
-    assert noise >= 4 * 4 * 64 * 32 * 32
-
-
 def _averages(graphs):
     ops = [op for graph in graphs.values() for op in graph.ops if hasattr(op, "averages")]
     return [pair for op in ops for pair in zip(op.averages, op.values, strict=True)]

@@ -8,8 +8,7 @@ import pytest
 from dnnstack.backends.compiling import ChoiceError
 from dnnstack.backends.cuda import timed_plans
 from dnnstack.backends.cuda.backend import CudaBackend
-from dnnstack.backends.cuda.fused.dense_tilings import DenseGeometry
-from dnnstack.backends.cuda.fused.update_tilings import UpdateTiling
+from dnnstack.backends.cuda.fused.dense_tilings import DenseGeometry, UpdateTiling
 from dnnstack.backends.cuda.libraries.layout import FLOAT
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.build import LayerSpec

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from dnnstack.backends.cuda.fused.update_tilings import update_tilings
+from dnnstack.backends.cuda.fused.dense_tilings import update_tilings
 from dnnstack.backends.cuda.libraries.runtime import H200
 
 from ....support.emulated_build import COMPILER

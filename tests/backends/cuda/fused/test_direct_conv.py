@@ -17,13 +17,8 @@ from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import Conv2d
-from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.preprocessing import Preprocessing
 
-from ....support import composed
-from ....support.feeding import feed, losses_of
 from ....support.op_draft import Draft
-from ....support.specs import layers_of, network_of
 from ....support.timed import Timed
 
 NCHW = {"layout": "nchw"}
@@ -207,45 +202,3 @@ def test_an_evaluation_asks_for_the_plan_of_training(bound, sections, monkeypatc
     assert asked[:2] == [(None, ""), (4, "")]
     assert asked[-2:] == [(None, ""), (None, "first")]
     assert {like for _, like in asked[:-1]} == {""}
-
-
-NET = layers_of(
-    "[conv2d: {filters: 12, kernel_size: 2}, gelu, "
-    "conv2d: {filters: 8, kernel_size: 3, padding: same}, relu, max_pool2d, flatten, "
-    "dense: {units: 10}, softmax]"
-)
-
-
-def losses(backend, options):
-    """Of four steps of a small network; and the executable's choices and notices."""
-    shape, count = (3, 9, 9), 16
-    network = network_of(NET, shape)
-    scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
-    graph = composed.train_graph(network, 8, "train", count, 2, 500, scaling, Sgd(momentum=0.9))
-    executable = backend.compile({"train": graph}, options)
-    feed(executable, network, graph, 0.02)
-    found = losses_of(executable, graph, 4)
-    executable.close()
-    return found, executable
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 0.03)])
-def test_a_search_chooses_it_and_training_follows_the_reference(
-    cuda, monkeypatch, precision, tolerance
-):
-    monkeypatch.setattr(direct_conv.DirectConv, "seconds", lambda *_: 0.0)
-    options = Options(precision, tune=True, tune_seconds=1.0)
-    got, executable = losses(cuda, options)
-    table = executable.tuning
-    chosen = table.choices["train/conv2d_1/forward"]
-    assert chosen.startswith("d")
-    assert not table.choices["train/conv2d_2/forward"].startswith("d")
-    wanted, _ = losses(ReferenceBackend(1), Options("fp64"))
-    np.testing.assert_allclose(got, wanted, rtol=tolerance)
-    again, _ = losses(cuda, replace(options, tune=False, tuning=table))
-    assert again == got
-    damaged = replace(table, choices={**table.choices, "train/conv2d_2/forward": "d0"})
-    _, repaired = losses(cuda, replace(options, tuning=damaged))
-    assert any("a choice of the tuning is not available" in notice for notice in repaired.notices)
-    assert repaired.tuning.choices["train/conv2d_1/forward"] == chosen

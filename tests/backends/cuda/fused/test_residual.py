@@ -10,12 +10,7 @@ from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.fused import REWRITES
 from dnnstack.backends.cuda.fused.residual import GRADIENT, NORM_ADD
 from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.graph.ops import (
-    ActivationBackward,
-    Add,
-    BatchNormBackward,
-    Fused,
-)
+from dnnstack.graph.ops import ActivationBackward, Add, BatchNormBackward, Fused
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing

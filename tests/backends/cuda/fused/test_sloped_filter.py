@@ -7,16 +7,13 @@ from itertools import count
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Options
-from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.backends.cuda.fused.filter_tilings import filter_tilings
 from dnnstack.backends.cuda.libraries.runtime import H200
-from dnnstack.backends.tuning import Tuning
 from dnnstack.graph import ops
 
 from ....support.emulated_build import COMPILER
 from ....support.op_draft import Draft
-from ....support.tensor_convs import Emulated, close_to_the_reference, draw, numbers
+from ....support.tensor_convs import Emulated, draw, numbers
 from .test_tensor_conv_emulated import close, gradient_of_filters
 
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
@@ -84,22 +81,6 @@ def test_emulated(tmp_path, kind, seed):
     weights, biases = kernel.gradients(x, dy, mask=value)
     close(weights, gradient_of_filters(x, sloped, g), 4e-3 if drawn.bf16 else 5e-4)
     close(biases, sloped.sum((0, 1, 2)), 4e-3 if drawn.bf16 else 1e-5)
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("seed", range(30))
-def test_it_computes_what_the_reference_does(cuda, seed):
-    drawn, choices = drawn_of(seed)
-    kind = ops.ACTIVATIONS[seed % len(ops.ACTIVATIONS)]
-    draft, found = section(drawn, kind, bias=seed % 3 > 0)
-    precision = "bf16" if drawn.bf16 else "tf32"
-    table = {**DEFAULT_CHOICES[precision], "pad": "8", **choices}
-    options = Options(precision, tuning=Tuning("cuda", choices=table))
-    # A product of a slope is rounded to an operand, unless the slope is 0 or 1.
-    limit = 2e-5 if kind == "relu" else 8e-3 if drawn.bf16 else 1e-3
-    names = close_to_the_reference(cuda, draft, found, options, limit)
-    assert "tensor_filter" in names
-    assert not any("activation_backward" in name for name in names)
 
 
 def test_warpgroups_have_no_slopes_on_the_way(bound):

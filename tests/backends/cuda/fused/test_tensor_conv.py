@@ -15,20 +15,16 @@ from dnnstack.backends.cuda.fused import tensor_conv, tensor_filter
 from dnnstack.backends.cuda.fused.conv_tilings import tilings
 from dnnstack.backends.cuda.fused.tilings import Geometry
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
-from dnnstack.backends.cuda.libraries.runtime import H200, device
+from dnnstack.backends.cuda.libraries.runtime import H200
 from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
 
 from ....support.op_draft import Draft
-from ....support.tensor_convs import close_to_the_reference, draw, right_in_every_way
+from ....support.tensor_convs import draw, right_in_every_way
 
 LENET = Geometry((24, 12, 12), (56, 8, 8), Window((5, 5)), False, FLOAT)
-KINDS = {"forward": "forward", "data": "data", "filter": "filter"}
-KERNELS = {"forward": "tensor_conv", "data": "tensor_conv", "filter": "tensor_filter"}
-# Which kernel computes what, and whether by products of warpgroups.
-WAYS = [(kind, warpgroups) for kind in KINDS for warpgroups in (False, True)]
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
 LEAST_WORK = tensor_conv.LEAST_WORK
 
@@ -92,38 +88,6 @@ def offered(executable, wanted="t"):
         for mark, make in variants
         if mark == wanted and not name.endswith("/gemm")
     }
-
-
-def choice_of(drawn):
-    """The tiling as choices name it, and its kernel."""
-    tiling = "-".join(map(str, drawn.tiling.numbers.values()))
-    kernel = KERNELS[drawn.kind]
-    if drawn.warpgroups:
-        return f"w{tiling}", kernel.replace("tensor", "warpgroup")
-    return f"t{tiling}", kernel
-
-
-@pytest.mark.parametrize(
-    ("precision", "has", "given", "marks"),
-    [
-        ("bf16", True, {}, ["t", "w"]),
-        ("bf16", False, {}, ["t"]),
-        ("tf32", True, {}, ["t"]),
-        # One chunk of one column is half as deep as a product.
-        ("bf16", True, {"x": (4, 8, 12, 12), "window": Window((3, 1))}, ["t"]),
-        ("bf16", True, {"x": (4, 8, 12, 12), "window": Window((1, 2))}, ["t", "w"]),
-    ],
-)
-def test_where_products_of_warpgroups_serve(precision, has, given, marks):
-    """On one kind of device alone, of bfloat16."""
-    op, found = ends(precision, **given)
-    stream = SimpleNamespace(processors=replace(H200, warpgroups=has))
-    ways = tensor_conv.ways(SimpleNamespace(stream=stream), op, found)
-    assert [way.alone.mark for way in ways] == marks
-    filters = tensor_filter.filter_ways(SimpleNamespace(stream=stream), found)
-    assert [way.alone.mark for way in filters] == (
-        ["t", "w"] if precision == "bf16" and has else ["t"]
-    )
 
 
 @pytest.mark.parametrize(("count", "marks"), [(64, ["t"]), (1024, ["t", "w"])])
@@ -193,24 +157,6 @@ def section(drawn, activation, bias):
     for value in draft.values.values():
         value.view(np.uint32)[...] &= 0xFFFF0000
     return draft, found
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("seed", range(40))
-@pytest.mark.parametrize(("kind", "warpgroups"), WAYS)
-def test_they_compute_what_the_reference_does(cuda, kind, warpgroups, seed):
-    if warpgroups and not device().processors.warpgroups:
-        pytest.skip("products of warpgroups need a GPU of compute capability 9.0")
-    drawn = draw(seed, kind, warpgroups=warpgroups)
-    activation = (None, "relu", "tanh", "gelu")[seed % 4]
-    draft, found = section(drawn, activation, seed % 3 > 0)
-    precision = "bf16" if drawn.bf16 else "tf32"
-    choice, kernel = choice_of(drawn)
-    choices = {**DEFAULT_CHOICES[precision], "pad": "8", f"one//{kind}": choice}
-    options = Options(precision, tuning=Tuning("cuda", choices=choices))
-    # Operands lose nothing: only sums, and a result in bfloat16, are rounded.
-    limit = 2e-5 if kind == "filter" or precision == "tf32" else 2.0**-8
-    assert kernel in close_to_the_reference(cuda, draft, found, options, limit)
 
 
 @pytest.mark.cuda

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from dnnstack.backends.cuda.fused.filter_tilings import FilterTiling
 from dnnstack.backends.cuda.fused.tilings import Geometry
-from dnnstack.backends.cuda.fused.warpgroup_filter_tilings import WarpgroupFilterTiling
+from dnnstack.backends.cuda.fused.warpgroup_tilings import WarpgroupFilterTiling
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT
 from dnnstack.graph.geometry import Window
 

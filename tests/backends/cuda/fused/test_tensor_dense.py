@@ -3,78 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from dnnstack.backends.cuda import timed_plans
-from dnnstack.backends.cuda.binding.bind import Arithmetic
 from dnnstack.backends.cuda.fused import tensor_dense
 from dnnstack.backends.cuda.libraries import kernels
-from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
-from dnnstack.graph.graph import Tensor
-from dnnstack.graph.ops import MatMul
+from dnnstack.backends.cuda.libraries.layout import Layout
 
-from ....support.tensor_products import TRANSPOSED, offered
+from ....support.tensor_products import offered
 from ....support.timed import Timed
 
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
 LENET = ("train/dense_1/forward/gemm", "train/dense_1/data/gemm", "train/dense_1/filter/gemm")
-FORWARD, DATA, FILTER = TRANSPOSED.values()
-
-
-def product(transposed=FORWARD, m=64, n=500, k=800, dtype=FLOAT, **given):
-    """A product, and its matrices as they lie; ``given``: what differs."""
-    transpose_a, transpose_b = transposed
-    shapes = ((k, m) if transpose_a else (m, k), (n, k) if transpose_b else (k, n), (m, n))
-    pitches = given.pop("pitches", [shape[1] for shape in shapes])
-    types = (dtype, dtype, given.pop("result", dtype))
-    places = given.pop("places", (0, 16, 32))
-    ends = tuple(
-        SimpleNamespace(layout=Layout(shape, (shape[0], pitch), dtype=kind), pointer=place)
-        for shape, pitch, kind, place in zip(shapes, pitches, types, places, strict=True)
-    )
-    a, b, c = (
-        Tensor(name, shape, "float32", "activation")
-        for name, shape in zip("abc", shapes, strict=True)
-    )
-    op = MatMul(a=a, b=b, c=c, transpose_a=transpose_a, transpose_b=transpose_b, **given)
-    return op, ends
-
-
-@pytest.mark.parametrize(
-    ("given", "serves"),
-    [
-        ({}, True),
-        ({"transposed": DATA}, True),
-        ({"transposed": FILTER, "k": 63}, True),
-        ({"transposed": (True, True)}, True),
-        ({"dtype": BFLOAT}, True),
-        ({"dtype": BFLOAT, "result": FLOAT}, True),
-        ({"dtype": BFLOAT, "result": FLOAT, "activation": "relu"}, False),
-        ({"dtype": BFLOAT, "activation": "relu"}, True),
-        ({"dtype": BFLOAT, "k": 804}, False),
-        ({"k": 10}, False),
-        ({"k": 10, "pitches": (12, 12, 500)}, True),
-        ({"m": 7, "n": 33}, True),
-        ({"transposed": DATA, "n": 33}, False),
-        ({"transposed": DATA, "n": 33, "pitches": (800, 36, 36)}, True),
-        ({"transposed": DATA, "n": 33, "pitches": (800, 36, 33)}, False),
-        ({"m": 4096, "n": 512, "k": 1024}, True),
-        ({"m": 4096, "n": 512, "k": 1028}, False),
-        ({"n": 4096, "k": 4096}, True),
-        ({"n": 4096, "k": 4100}, False),
-        ({"places": (8, 16, 32)}, False),
-        ({"places": (16, 16, 4)}, False),
-    ],
-)
-def test_where_they_serve(given, serves):
-    op, ends = product(**given)
-    arithmetic = Arithmetic.of("bf16" if given.get("dtype") == BFLOAT else "tf32", True)
-    assert tensor_dense.takes(op, ends, arithmetic) == serves
-    assert not tensor_dense.takes(op, ends, Arithmetic.of("fp32", True))
-    assert not tensor_dense.takes(op, ends, replace(arithmetic, fusion=False))
 
 
 def test_a_choice_for_another_precision_is_an_error(bound, sections):

@@ -16,7 +16,7 @@ from dnnstack.graph import ops
 from dnnstack.graph.geometry import Window
 
 from ....support.op_draft import Draft
-from .test_direct_conv import CASES, computed, convolution
+from .test_direct_conv import computed
 
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1", "one//forward": "d2"}
 WHITENING = ((7, 3, 32, 32), Window((2, 2)), 24)
@@ -145,25 +145,3 @@ def test_both_ways_are_those_of_the_reference(cuda, kind, shape):
     np.testing.assert_allclose(sums, total, rtol=near, atol=near * np.abs(total).max())
     executable.run("one")
     np.testing.assert_array_equal(executable.read(db), sums)
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize(
-    "name",
-    # Three filters are stored as four.
-    [name for name, (_, _, k, *_, differing) in CASES.items() if not differing and k >= 8],
-)
-def test_any_geometry(cuda, name):
-    *geometry, _ = CASES[name]
-    draft, y = convolution(*geometry)
-    choices = {**DEFAULT_CHOICES["bf16"], "pad": "8", "one//forward": "d2"}
-    options = Options("bf16", tuning=Tuning("cuda", choices=choices))
-    got, executable = computed(cuda, draft, y, options)
-    assert not executable.notices
-    assert "tensor_direct_conv" in [call.function for call in executable.calls("one")]
-    want, _ = computed(ReferenceBackend(1), draft, y, Options("fp64"))
-    size = max(1.0, float(np.abs(want).max()))
-    np.testing.assert_allclose(got, want, rtol=2.0**-8, atol=4e-6 * size)
-    held = executable._buffer(y)
-    stored = np.asarray(held.array.get()).reshape(-1, held.layout.stored[1])
-    assert not stored[:, y.shape[1] :].any()

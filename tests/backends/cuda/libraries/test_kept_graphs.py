@@ -8,17 +8,12 @@ from dataclasses import fields, replace
 import pytest
 from dnnstack.backends.cuda import backend as backend_module
 from dnnstack.backends.cuda.backend import CudaBackend
-from dnnstack.backends.cuda.binding.bind import Arithmetic
-from dnnstack.backends.cuda.binding.launches import Stream
-from dnnstack.backends.cuda.dry_run import STREAM
-from dnnstack.backends.cuda.executable import CudaExecutable
 from dnnstack.backends.cuda.libraries import cudnn_library
 from dnnstack.backends.cuda.libraries.conv_graph import ConvGraph
 from dnnstack.backends.cuda.libraries.conv_plans import WORKSPACE_LIMIT, ConvSpec
 from dnnstack.backends.cuda.libraries.cudnn_library import MOST_BUILT, Cudnn
 from dnnstack.backends.cuda.libraries.layout import BFLOAT
 from dnnstack.backends.cuda.libraries.operand import Operand
-from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError, CudnnError
 from dnnstack.graph.geometry import Window
 
@@ -40,12 +35,6 @@ def test_the_second_equal_convolution_makes_no_graph_and_builds_and_tries_no_pla
     assert 0 < allocated == fake_cuda.allocated
     assert (second.plan, second.plan_name, second.workspace_bytes, second.shown) == wanted
     assert (len(frontend.numbers), frontend.tried, trials.tried) == (1, [0], [0])
-
-
-def test_a_plan_of_the_tuning_is_built_once(library, frontend, trials):
-    for _ in range(3):
-        forward(library).choose(7)
-    assert (len(frontend.numbers), frontend.tried, trials.tried) == (1, [7], [])
 
 
 @pytest.mark.parametrize(
@@ -149,15 +138,6 @@ def test_a_graph_whose_plans_a_search_has_tried_is_not_kept(library, frontend):
     assert len(library.graphs) == 1
 
 
-def test_a_searched_graph_does_not_take_a_newer_one_along(library, frontend):
-    searched = forward(library)
-    for index in range(MOST_BUILT + 1):
-        searched.build(index)
-    newer = forward(library)
-    assert searched.build(MOST_BUILT + 1)
-    assert library.graphs == {BASE: newer._plans}
-
-
 def test_plans_that_were_found_wrong_are_not_built_again(library, frontend, trials):
     """So a graph of which many were tried in vain is kept from the second time on."""
     trials.wrong |= set(range(7))
@@ -221,15 +201,6 @@ def test_no_plan_keeps_its_promises(library, frontend, trials):
     assert trials.tried == frontend.tried == [*range(frontend.plans)]
 
 
-def test_another_handle_has_its_own_graphs(frontend, library, fake_cuda):
-    other = Cudnn(fake_cuda.Stream())
-    for each in (library, other):
-        graph = forward(each)
-        graph.choose(0)
-        graph.run()
-    assert len(frontend.numbers) == 2
-
-
 def test_no_graph_outlives_its_handle(frontend, fake_cuda, trials):
     library = Cudnn(fake_cuda.Stream())
     one, two = forward(library), forward(library, relu=True)
@@ -244,45 +215,6 @@ def test_no_graph_outlives_its_handle(frontend, fake_cuda, trials):
     del two
     assert not frontend.made
     assert frontend.freed == [(1, 0)]
-
-
-def test_at_exit_kept_graphs_go_before_the_handle(frontend, library):
-    forward(library).choose(0)
-    library.owned.close()
-    assert not frontend.made
-    assert frontend.freed == [(1, 0)]
-
-
-def test_the_second_training_makes_no_graph(
-    bound, sections, frontend, library, trials, fake_cuda, monkeypatch
-):
-    """Nor does one of a shorter epoch; of another batch size all are others."""
-    for name in ("create", "call"):
-        monkeypatch.setattr(library, name, STREAM.cudnn)
-    stream = Stream(fake_cuda.Stream(), STREAM.cublas, library, STREAM.cublas_lt)
-
-    def train(**how):
-        graphs, before = sections("deep", **how), len(frontend.numbers)
-        choices = {"layout": "nhwc", "pad": "8", "streams": "1", "train/conv2d_2/forward": "3"}
-        given = (Tuning("cuda", choices=choices), [stream], Arithmetic.of("tf32", True))
-        executable = CudaExecutable(graphs, *given, capture=False)
-        executable.run("train")
-        names = [(step.call.implementation, step.call.arguments) for step in calls(executable)]
-        executable.close()
-        return len(frontend.numbers) - before, names
-
-    def calls(executable):
-        steps = [step for each in executable.binders() for step in each.steps]
-        return [step for step in steps if step.call and step.call.library == "cuDNN"]
-
-    made, names = train()
-    assert made > 0
-    assert [name for name, _ in names].count("engine 3") == 1
-    tried = [*trials.tried]
-    assert train() == (0, names)
-    assert train(count=320)[0] == 0
-    assert trials.tried == tried
-    assert train(batch=32)[0] > 0
 
 
 def test_trainings_of_one_backend_have_one_handle(fake_cuda, monkeypatch):

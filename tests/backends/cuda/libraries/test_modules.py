@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import pytest
 from dnnstack.backends.cuda.binding.choices import Tiled
-from dnnstack.backends.cuda.libraries import compilers, driver, kept, kernels, modules, nvrtc
+from dnnstack.backends.cuda.libraries import compilers, driver, kernels, modules, nvrtc
 from dnnstack.backends.cuda.libraries.compilers import Compilers
 from dnnstack.backends.cuda.libraries.driver import OUT_OF_MEMORY
 from dnnstack.backends.cuda.libraries.modules import Module, Toolchain
@@ -127,33 +127,6 @@ def test_a_torn_file_is_made_again(chain, cache, kept):
         module().function("f")
     assert Loaded.loads == [b"code 1", b"code 2", b"code 2"]
     assert stored(cache) == [path]
-
-
-def test_every_byte_counts(chain, cache):
-    module().function("f")
-    (path,) = stored(cache)
-    whole = path.read_bytes()
-    for at in range(len(whole)):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        assert kept.read(modules.FOLDER, module()._key) is None
-    path.write_bytes(whole)
-    assert kept.read(modules.FOLDER, module()._key) == b"code 1"
-
-
-def test_a_code_under_another_name_is_none(chain, cache):
-    module("one").function("f")
-    (path,) = stored(cache)
-    path.rename(kept._path(modules.FOLDER, module("two")._key))
-    assert kept.read(modules.FOLDER, module("two")._key) is None
-
-
-def test_a_link_is_not_followed(chain, cache, tmp_path):
-    module().function("f")
-    (path,) = stored(cache)
-    path.rename(tmp_path / "elsewhere")
-    path.symlink_to(tmp_path / "elsewhere")
-    module().function("f")
-    assert Loaded.loads == [b"code 1", b"code 2"]
 
 
 def test_a_cache_that_cannot_be_written(chain, cache):

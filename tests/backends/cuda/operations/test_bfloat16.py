@@ -17,34 +17,11 @@ from ....support.op_cases import CASES
 from ....support.op_cases_windows import POOLS
 from ....support.op_draft import Draft
 from ....support.outcomes import outcome
-from ....support.rows import rows
 
 KINDS = ("batch_norm", "add-", "concat", "slice", "pad_channels", "dropout", "scale", "activation")
 KINDS = (*KINDS, "Lrn")
-NAMES = [name for name in CASES if name.startswith(KINDS) and "extremes" not in name]
 # Half a unit in the last place of eight digits, and several of 24: as in the table of all backends.
 ROUNDING = {"bf16": 2.0**-9, "fp32": 2.0**-21}
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("rounded", ROUNDING)
-@rows("name", NAMES)
-def test_operation_by_kernels_of_ours(cuda, name, rounded):
-    draft = CASES[name](np.random.default_rng(3), "ties")
-    values = {}
-    for each, precision in ((cuda, rounded), (ReferenceBackend(1), "fp64")):
-        options = Options(precision=precision, tune=False)
-        executable = each.compile({draft.graph.name: draft.graph}, options)
-        results = draft.graph.results.values()
-        values[precision] = outcome(executable, draft.values, results, draft.steps)
-    for key, want in values["fp64"].items():
-        got = values[rounded][key]
-        if want.dtype.kind != "f":
-            np.testing.assert_array_equal(got, want, key)
-            continue
-        size = max(1.0, float(np.abs(want).max(initial=0.0)))
-        tolerance = ROUNDING[rounded] * (2.0 + 2.0 * np.sqrt(draft.length)) * size
-        np.testing.assert_allclose(got, want, rtol=0.0, atol=tolerance, err_msg=key)
 
 
 @pytest.mark.cuda

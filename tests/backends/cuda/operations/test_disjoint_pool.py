@@ -9,20 +9,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.binding.bind import Arithmetic
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from dnnstack.backends.cuda.operations.pool import _apart
-from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
-from dnnstack.graph.ops import BatchNormInference, Pool2d, Pool2dBackward
+from dnnstack.graph.ops import Pool2d
 
 from ....support.emulated_build import COMPILER
 from ....support.emulated_kernels import library, loaded, pointer, stored
-from ....support.op_cases_windows import POOLS
-from ....support.op_draft import Draft
-from ....support.outcomes import outcome
 from ....support.tensor_convs import numbers
 
 emulated = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
@@ -242,43 +237,3 @@ def test_where_they_serve(drawn, kind, fusion, served):
 def test_threads_of_a_window(area, threads):
     drawn = Drawn(2, 16, 16, (1, area), Window((1, area), (1, area)))
     assert drawn.defines()["SPLIT"] == threads
-
-
-def behind_norms(case, kind="avg", law="normal"):
-    """A section that pools, and back, what lies as a batch norm leaves it."""
-    draft = Draft(np.random.default_rng(3), law)
-    channels = case.picture[1]
-    draft.length = case.window.area
-    mean, var = (
-        draft.given(name, np.full(channels, value, np.float32), "state")
-        for name, value in (("mean", 0.0), ("var", 1.0))
-    )
-
-    def lying(name, shape):
-        given, found = draft.floats(f"given_{name}", *shape), draft.out(name, *shape)
-        known = {"running_mean": mean, "running_var": var, "eps": 1e-12}
-        draft.graph.add(BatchNormInference(x=given, y=found, **known))
-        return found
-
-    small = case.output(channels)
-    x, dy = lying("x", case.picture), lying("dy", small)
-    y, dx = draft.out("y", *small), draft.out("dx", *case.picture)
-    draft.graph.add(Pool2d(x=x, y=y, window=case.window, kind=kind))
-    ends = {"x": x, "y": y} if kind == "max" else {}
-    draft.graph.add(Pool2dBackward(**ends, dy=dy, dx=dx, window=case.window, kind=kind))
-    return draft
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("kind", ["avg", "max"])
-@pytest.mark.parametrize("name", POOLS)
-def test_as_in_the_reference(cuda, name, kind, precision):
-    draft = behind_norms(POOLS[name], kind, "ties")
-    wanted, found = [draft.graph.results[key] for key in ("y", "dx")], []
-    for each, computed in ((cuda, precision), (ReferenceBackend(1), "fp64")):
-        executable = each.compile({"one": draft.graph}, Options(computed, tune=False))
-        found.append(outcome(executable, draft.values, wanted))
-    for key, want in found[1].items():
-        error = 2.0**-8 if precision == "bf16" else 2.0**-21
-        np.testing.assert_allclose(found[0][key], want, rtol=error, atol=4 * error, err_msg=key)

@@ -113,6 +113,21 @@ def test_values_go_there_and_back_in_every_layout(bound, precision, choices):
     executable.close()
 
 
+def test_a_parameter_that_the_host_updates_is_copied_anew_in_bfloat16(bound, monkeypatch):
+    executable, _ = bound(graphs(), "bf16", LAYOUTS[0])
+    renewed = []
+    monkeypatch.setattr(
+        type(executable._store), "renew", lambda self, tensor, _: renewed.append(tensor)
+    )
+    steps = [each for each in executable._sections["train"].steps if each.on_host]
+    for step in steps:
+        step.launch()
+    updates = [step.call.op for step in steps if step.call.op.name == "SignUpdate"]
+    moved = [t for op in updates for t in op.writes() if t.role == "parameter"]
+    assert renewed == moved != []
+    executable.close()
+
+
 def _written(executable, tensor, draw):
     """Random values in the place that the device holds for a tensor."""
     if tensor.role == "data":

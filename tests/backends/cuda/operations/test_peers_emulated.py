@@ -22,7 +22,11 @@ FEW_THREADS = 64
 SCALE = 1 / 3
 
 
-@pytest.fixture(scope="module", params=[2, 3, 4, 8])
+# With all blocks for the sum, or some beside it.
+WORKERS = {2: peers.BLOCKS, 3: peers.BESIDE_BLOCKS, 4: peers.BLOCKS, 8: peers.BESIDE_BLOCKS}
+
+
+@pytest.fixture(scope="module", params=WORKERS)
 def ranks(request):
     return request.param
 
@@ -34,9 +38,9 @@ def compiled(ranks, blocks, folder, workers=None):
     return found
 
 
-@pytest.fixture(scope="module", params=[peers.BLOCKS, peers.BESIDE_BLOCKS])
-def library(ranks, request, tmp_path_factory):
-    return compiled(ranks, peers.BLOCKS, tmp_path_factory.mktemp("peers"), request.param)
+@pytest.fixture(scope="module")
+def library(ranks, tmp_path_factory):
+    return compiled(ranks, peers.BLOCKS, tmp_path_factory.mktemp("peers"), WORKERS[ranks])
 
 
 def test_both_sides_lay_memory_out_alike(library, ranks):

@@ -21,8 +21,10 @@ from dnnstack.backends.cuda.fused.conv_tilings import tilings
 from dnnstack.backends.cuda.fused.filter_tilings import filter_tilings
 from dnnstack.backends.cuda.fused.tensor_conv import ALONE
 from dnnstack.backends.cuda.fused.tilings import Geometry
-from dnnstack.backends.cuda.fused.warpgroup_filter_tilings import warpgroup_filter_tilings
-from dnnstack.backends.cuda.fused.warpgroup_tilings import warpgroup_tilings
+from dnnstack.backends.cuda.fused.warpgroup_tilings import (
+    warpgroup_filter_tilings,
+    warpgroup_tilings,
+)
 from dnnstack.backends.cuda.libraries import kernels, peers
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from dnnstack.backends.cuda.libraries.runtime import H200

@@ -33,19 +33,6 @@ def test_a_resume_changes_no_bit(tiny, backend, rule, split):
     assert records(whole.run) == records(done.run)
 
 
-def test_many_interruptions_change_no_bit(tiny, reference):
-    config = tiny(*RULES["everything"])
-    whole = go(config, reference)
-    part = go(config, reference, stop_at=0)
-    assert part.step == 0
-    for step in (3, 4, 11, 20, 24):
-        part = resume(config, reference, part.run, stop_at=step)
-        assert part.step == step
-    done = resume(config, reference, part.run)
-    assert_equal(end_of(whole), end_of(done))
-    assert records(whole.run) == records(done.run)
-
-
 def test_the_best_of_before_is_not_forgotten(tiny, reference):
     config = tiny(
         "train={epochs: 8, log_every: 10}",
@@ -105,22 +92,6 @@ def test_records_beyond_the_restored_step_are_cut(tiny, reference):
     assert done.run == whole.run
     assert_equal(before, end_of(done))
     assert records(done.run) == expected
-
-
-def test_a_damaged_newest_checkpoint_is_told_and_made_again(tiny, reference):
-    config = tiny("checkpoint.every_steps=6")
-    whole = go(config, reference)
-    half = go(config, reference, stop_at=14)
-    assert half.checkpoint is not None
-    half.checkpoint.write_bytes(half.checkpoint.read_bytes()[:-1])
-    ear = Ear()
-    source = open_resume(half.run, ear.notice)
-    assert "step-14.safetensors" in ear.notices[0]
-    assert "using step-12.safetensors" in ear.notices[0]
-    done = train(config, reference, NOWHERE, resume=source)
-    assert_equal(end_of(whole), end_of(done))
-    assert records(whole.run) == records(done.run)
-    assert not half.checkpoint.exists()
 
 
 def test_a_moved_checkpoint_goes_on_in_a_new_folder(tiny, reference, tmp_path):

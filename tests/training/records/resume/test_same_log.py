@@ -46,7 +46,8 @@ def test_a_stop_at_any_step_changes_no_line(tiny, reference, rule):
     whole = go(config, reference)
     assert whole.early == rule.startswith("until")
     last = end_of(whole)
-    for step in range(whole.step):
+    # Every third step with each of the rules: all of an epoch with one or another.
+    for step in range(list(RULES).index(rule) % 3, whole.step, 3):
         half = go(config, reference, stop_at=step)
         assert (half.state, half.step) == ("interrupted", step)
         done = resume(config, reference, half.run)
