@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from .grouping import train_group as train_group
     from .importing import import_onnx as import_onnx
     from .imports.onnx_run import Imported as Imported
+    from .looking import Run as Run
+    from .looking import explain as explain
+    from .looking import runs as runs
+    from .looking import summary as summary
     from .many.comparison import Comparison as Comparison
     from .many.statistics import GroupReport as GroupReport
     from .plugins.checking import check_gradients as check_gradients
@@ -52,10 +56,12 @@ _HOMES = {
     "History": "reports.history",
     "Imported": "imports.onnx_run",
     "Prediction": "training.inference.predict",
+    "Run": "looking",
     "RunConfig": "configs",
     "SweepReport": "reports.sweep_report",
     "check_gradients": "plugins.checking",
     "compare": "comparing",
+    "explain": "looking",
     "import_onnx": "importing",
     "load": "classifier",
     "load_config": "fitting",
@@ -63,6 +69,8 @@ _HOMES = {
     "load_plugin": "plugins.loading",
     "network_graph": "fitting",
     "report": "reporting",
+    "runs": "looking",
+    "summary": "looking",
     "sweep": "grouping",
     "train": "fitting",
     "train_group": "grouping",

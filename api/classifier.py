@@ -25,6 +25,7 @@ from .exports.door import MOST, Exported, Samples, export, in_integers
 from .exports.format import format_of
 from .given import as_array
 from .inputs import Pictures, Row, as_inputs, as_samples
+from .inside import Inside
 from .reports.suspects import Suspects, find_suspects
 from .training.inference import evaluate as evaluation
 from .training.inference import parts
@@ -88,7 +89,7 @@ def open_classifier(
     return Classifier(trained, open_backend(device, threads, notice, capture), notice, tta)
 
 
-class Classifier:
+class Classifier(Inside):
     """A trained network. Methods and attributes are named as scikit-learn names them.
 
     Pictures are given as an array, a picture of Pillow's, the path of a file, or a list of these;

@@ -37,7 +37,8 @@ class Ensemble(Classifier):
     """Several trained networks of the same classes, whose answers are combined.
 
     It has the methods of a Classifier; ``predict_proba`` gives the combined probabilities, of votes
-    the share that each class got. ``members`` are the networks, ``weights`` those of each.
+    the share that each class got. ``members`` are the networks, ``weights`` those of each; layers,
+    activations and gradients are those of the first.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Ensemble(Classifier):
         return self._members
 
     @property
-    def weights(self) -> tuple[float, ...]:
+    def weights(self) -> tuple[float, ...]:  # type: ignore[override]
         """The weight of each network; they sum to 1."""
         return self._mixture.weights
 

@@ -11,7 +11,9 @@ import codecs
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
 
 _OBEYED = re.compile(
     "["
@@ -97,3 +99,20 @@ codecs.register_error(_HANDLER, _handled)
 def _written(found: re.Match[str]) -> str:
     code = ord(found[0])
     return _SHORT.get(found[0]) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+
+
+def html_table(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """A title, and a table of rows that have the keys of the first, as HTML."""
+
+    def cells(kind: str, values: Any) -> str:
+        texts = (f"{each:.5g}" if isinstance(each, float) else str(each) for each in values)
+        return "".join(f"<{kind}>{escape(printable(text))}</{kind}>" for text in texts)
+
+    body = "".join(f"<tr>{cells('td', row.values())}</tr>" for row in rows)
+    head = cells("th", rows[0] if rows else ())
+    return f"<p>{escape(printable(title))}</p><table><tr>{head}</tr>{body}</table>"
+
+
+def html_text(text: str) -> str:
+    """Lines in columns, as HTML."""
+    return f"<pre>{escape(text)}</pre>"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..common.printable import html_table
 from ..common.targets import MEASURES
 from ..training.inference.evaluate import Evaluation
 from ..training.inference.intervals import mcnemar, normal, paired, probability_text, sign_flip
@@ -91,6 +92,11 @@ class Comparison:
         if self.gains is not None:
             return sign_flip(self.gains)
         return mcnemar(self.only_first, self.only_second)
+
+    def _repr_html_(self) -> str:
+        keys = ("checkpoint", "loss", "accuracy")
+        networks = (self.first, self.second)
+        return html_table(repr(self), [{k: getattr(each, k) for k in keys} for each in networks])
 
     def to_json(self) -> dict[str, Any]:
         """The keys that scripts rely on."""

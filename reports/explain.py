@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.base import Backend, BoundCall, Executable, Limits
+from ..common.printable import html_text
 from ..common.records import dataclass
 from ..configs import RunConfig
 from ..datasets import DatasetInfo, ImageSet
@@ -192,6 +194,15 @@ class Explanation:
         points = [(o.title, o.op.flops(), o.bytes, o.seconds or 0.0) for o in self.operations]
         title = f"A training step of {self.config}, batch {self.batch_size}, {self.backend}"
         return written(roofline(points, self.limits or Limits(1.0, 1.0), title))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``dnnstack explain --json`` prints."""
+        return dict(json.loads(json.dumps(self.to_json())))
+
+    def _repr_html_(self) -> str:
+        from .explain_text import as_text
+
+        return html_text(as_text(self))
 
     def to_json(self) -> dict[str, Any]:
         """Layers in the order of forward, and totals by phase; unmeasured seconds are None."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..common.printable import html_table
 from ..training.listener import EndState, Summary
 from ..training.records.formats.run_log import CSV
 from ..training.records.formats.state import Best, shown
@@ -43,6 +45,19 @@ class History:
             f"{one_epoch(self.epoch)}){best}, {self.seconds:.1f} s>"
         )
 
+    @property
+    def columns(self) -> dict[str, list[float]]:
+        """The history as columns of one length, a row for each step: see ``columns_of``."""
+        return columns_of(self.run)
+
+    def table(self) -> list[dict[str, float]]:
+        """The rows of ``columns``, which a data frame can be made of."""
+        columns = self.columns
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def _repr_html_(self) -> str:
+        return html_table(repr(self), self.table())
+
     @classmethod
     def of(cls, done: Summary) -> History:
         """The history of a training that ended in this way. Raises OSError, ValueError."""
@@ -62,3 +77,20 @@ class History:
             goal=done.goal,
             seconds=done.training_seconds + done.validation_seconds,
         )
+
+
+def columns_of(run: Path) -> dict[str, list[float]]:
+    """A run's metrics.csv, a row for each step, with NaN for what it lacks.
+
+    Names are those of ``History.history``. Raises OSError, ValueError.
+    """
+    rows: dict[float, dict[str, float]] = {}
+    for split, points in read_metrics(run / CSV).items():
+        for values in zip(*points.values(), strict=True):
+            found = dict(zip(points, values, strict=True))
+            row = rows.setdefault(found["step"], {})
+            for name, value in found.items():
+                shared = split == "train" or name in ("step", "epoch", "learning_rate")
+                row[name if shared else f"val_{name}"] = value
+    names = dict.fromkeys(name for row in rows.values() for name in row)
+    return {name: [rows[step].get(name, math.nan) for step in sorted(rows)] for name in names}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..common.errors import ConfigError
+from ..common.printable import html_text
 from ..common.records import dataclass
 from ..configs import RunConfig
 from ..datasets import DatasetInfo
@@ -124,6 +126,15 @@ class NetworkSummary:
         if self.bands > 1:
             return self.band_flops
         return self.batch_size // self.ranks * self.forward_flops
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``dnnstack summary --json`` prints."""
+        return dict(json.loads(json.dumps(self.to_json())))
+
+    def _repr_html_(self) -> str:
+        from .summary_text import as_text
+
+        return html_text(as_text(self))
 
     def to_json(self) -> dict[str, Any]:
         sizes = ("batch_size", "parts", "evaluation_batch_size")

@@ -63,6 +63,22 @@ def test_the_history(config):
     assert found.seconds > 0
 
 
+def test_the_history_as_a_table(config):
+    found = dnnstack.train(config)
+    columns, history = found.columns, found.history
+    names = ("step", "epoch", "loss", "accuracy", "learning_rate", "val_loss", "val_accuracy")
+    assert tuple(columns) == names
+    assert columns["step"] == [4, 8, 10, 12, 16, 20, 24, 25]
+    assert columns["epoch"] == [step / 10 for step in columns["step"]]
+    for name in ("loss", "accuracy", "val_loss", "val_accuracy"):
+        assert [value for value in columns[name] if value == value] == history[name]
+    rows = zip(columns["step"], columns["loss"], strict=True)
+    assert [step for step, loss in rows if loss != loss] == [10]
+    table = found.table()
+    assert [row["val_loss"] for row in table if row["step"] in (10, 20, 25)] == history["val_loss"]
+    assert {len(row) for row in table} == {7}
+
+
 def test_a_resumed_history_begins_at_the_beginning(config):
     first = dnnstack.train(config)
     more = dnnstack.train(config, overrides={"train.max_steps": 40}, resume=True)

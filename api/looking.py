@@ -1,0 +1,80 @@
+"""What ``summary``, ``explain`` and ``runs`` print, as objects."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .arguments import path_text, whole
+from .backends.select import Device
+from .classifier import Classifier, load
+from .configs import RunConfig, placed
+from .fitting import Config, Overrides, changed, read_config
+from .reports.explain import Explanation
+from .reports.explain import explain as explained
+from .reports.history import columns_of
+from .reports.runs_report import report_runs
+from .reports.summary import NetworkSummary, summarize
+from .training.fitting import open_device
+from .training.records.formats.run_log import RunState
+from .training.records.runs import CONFIG
+from .wording import in_python, log_notice
+
+
+@in_python
+def summary(
+    config: Config, *, overrides: Overrides = (), batch_size: int | None = None
+) -> NetworkSummary:
+    """A network's layers and costs, as ``dnnstack summary`` shows. Raises DnnstackError."""
+    loaded = read_config(config, overrides)
+    with placed(loaded):
+        return summarize(loaded.config, loaded.path, whole("batch_size", batch_size))
+
+
+@in_python
+def explain(
+    config: Config,
+    *,
+    overrides: Overrides = (),
+    measure: bool = False,
+    device: Device | None = None,
+    threads: int | None = None,
+) -> Explanation:
+    """What a training step is made of, as ``dnnstack explain`` shows. Raises DnnstackError."""
+    loaded = read_config(config, changed(overrides, device, threads, None))
+    backend = open_device(loaded, False, True, log_notice)
+    with placed(loaded):
+        return explained(loaded.config, loaded.path, backend, measure, log_notice)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training in its folder; ``best``: the accuracy, or R2, of its best validation."""
+
+    name: str
+    folder: Path
+    state: RunState
+    best: float | None
+
+    @property
+    def config(self) -> RunConfig:
+        """What it was trained with. Raises ConfigError."""
+        return read_config(self.folder / CONFIG, ()).config
+
+    @property
+    def history(self) -> dict[str, list[float]]:
+        """Its log so far, as ``History.columns``."""
+        return columns_of(self.folder)
+
+    def load(self, **how: Any) -> Classifier:
+        """Its network; ``how``: see ``dnnstack.load``."""
+        return load(self.folder, **how)
+
+
+@in_python
+def runs(runs_dir: str | os.PathLike[str] = "runs") -> list[Run]:
+    """The runs of a folder, in the order in which they began. Raises CheckpointError."""
+    found = report_runs(Path(path_text("runs_dir", runs_dir)), log_notice)
+    return [Run(each.run, each.path, each.state, each.best_accuracy) for each in found]
