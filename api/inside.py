@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ from .common.printable import html_table
 from .datasets import ImageSet
 from .inputs import Pictures, as_samples
 from .layers.layer import Layer
-from .training.inference.inspect import activations
+from .training.inference.inspect import activations, parameter_gradients
 from .training.inference.trained import Trained
 from .wording import in_python
 
@@ -64,24 +63,9 @@ class Inside:
         ``targets``: those of ``evaluate``. Layers compute as in training: batch norm with the
         statistics of the batch. Raises DatasetError.
         """
-        trained, batch = self.trained, self._labelled(pictures, targets, None)
-        count, scaling = len(batch), trained.checkpoint.provenance.preprocessing
-        how = ("gradients", count, "train", count, 1, scaling, trained.config.seed)
-        graph = trained.network.plain_graph(*how)
-        parameters = [p.tensor for p in trained.network.parameters() if not p.frozen]
-        found = {tensor.name: graph.gradient(tensor) for tensor in parameters}
-        graph.results |= {f"gradient of {name}": tensor for name, tensor in found.items()}
-        given: dict[str, NDArray[Any]] = {
-            "images": self._filled(batch.images),
-            "labels": batch.labels,
-            "order": np.arange(count, dtype=np.int32),
-            "step": np.zeros(1, np.int64),
-        }
-        with closing(trained.compile(self.backend, graph)) as executable:
-            for name, values in given.items():
-                executable.write(graph[name], values)
-            executable.run(graph.name)
-            return {name: executable.read(tensor) for name, tensor in found.items()}
+        batch = self._labelled(pictures, targets, None)
+        samples = self._filled(batch.images)
+        return parameter_gradients(self.trained, self.backend, samples, batch.labels)
 
     def _filled(self, inputs: NDArray[Any]) -> NDArray[Any]:
         """With what a table's rows lack."""

@@ -192,7 +192,8 @@ def check_loggers(config: RunConfig) -> None:
     for name in config.train.loggers or ():
         package = "tensorboardX" if name == "tensorboard" else name
         if name != "prometheus" and find_spec(package) is None:
-            install = f"python3 -m pip install 'dnnstack[{name}]'"
+            wanted = "'dnnstack[tensorboard]'" if name == "tensorboard" else name
+            install = f"python3 -m pip install {wanted}"
             raise ConfigError(f"train.loggers: {name} needs the package {package}: {install}")
 
 

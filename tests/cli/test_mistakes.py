@@ -167,7 +167,7 @@ def test_output_to_a_disk_that_is_full(
     Path("stages.yaml").write_text(stages, encoding="utf-8")
     search = "search: {trials: 1, keys: {optimizer.lr: [0.1]}}\n"
     Path("search.yaml").write_text(TINY + search, encoding="utf-8")
-    shutil.copy(Path(__file__).parents[1] / "imports" / "onnx" / "vgg.onnx", "net.onnx")
+    shutil.copy(Path(__file__).parents[1] / "imports" / "onnx" / "resnet.onnx", "net.onnx")
     Image.new("L", (28, 28)).save("digit.png")
     for number in range(4):
         folder = Path("pictures") / "ab"[number % 2]

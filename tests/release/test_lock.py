@@ -11,7 +11,18 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-USERS = ("cuda12", "cuda13", "heic", "mpi", "nccl12", "nccl13", "onnx", "serve", "sweep")
+USERS = (
+    "cuda12",
+    "cuda13",
+    "heic",
+    "mpi",
+    "nccl12",
+    "nccl13",
+    "onnx",
+    "serve",
+    "sweep",
+    "tensorboard",
+)
 FILES: dict[str, tuple[str, ...]] = {
     "test.txt": ("test", "dev"),
     "user.txt": (),

@@ -77,7 +77,7 @@ def compiled(
     """
     exact = all(layer.differentiable for layer in trained.network.every_layer())
     if slopes and (not exact or trained.checkpoint.quantization):
-        raise UsageError(f"{trained.path}: has no gradients; use --method occlusion")
+        raise UsageError(f"{trained.path}: has no gradients; the method occlusion needs none")
     network = trained.network.computed_by(mapped(trained.network.layers, _fixed))
     graph = network.infer_graph(count)
     if slopes:

@@ -34,8 +34,8 @@ def heat(trained: Trained, backend: Backend, method: str, picture: Array, chosen
         return occlusion(trained, backend, picture, chosen)
     x, layer = trained.checkpoint.provenance.preprocessing(picture[None]), last_maps(trained)
     if method == "grad-cam" and layer is None:
-        told = "has no conv2d with maps larger than 1x1, or no gradients; use --method occlusion"
-        raise UsageError(f"{trained.path}: {told}")
+        told = "has no conv2d with maps larger than 1x1, or no gradients"
+        raise UsageError(f"{trained.path}: {told}; the method occlusion needs neither")
     outputs, slopes, dx = score_gradients(trained, backend, x, np.array([chosen]))
     if method == "gradient" or layer is None:
         return np.asarray((dx * x).sum((0, 1), dtype=np.float64).clip(0.0))

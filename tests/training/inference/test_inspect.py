@@ -11,7 +11,7 @@ from dnnstack.backends.base import Options
 from dnnstack.backends.onednn.backend import OneDnnBackend
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import UsageError
-from dnnstack.graph.quantization import Quantization
+from dnnstack.graph.ops import Quantization
 from dnnstack.training.inference.inspect import (
     activations,
     compiled,

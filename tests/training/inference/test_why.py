@@ -104,7 +104,7 @@ def test_the_maps_of_grad_cam(layers: str, chosen: str | None) -> None:
     assert last_maps(trained) == chosen
     assert last_maps(quantized(trained)) is None
     if chosen is None:
-        with pytest.raises(UsageError, match=r"no conv2d with maps .* --method occlusion"):
+        with pytest.raises(UsageError, match=r"no conv2d with maps .* the method occlusion"):
             heat(trained, BACKEND, "grad-cam", drawn((1, 6, 7)), 0)
 
 
