@@ -127,7 +127,7 @@ class DataConfig(Model):
         "Data folder, counted from the config's file; --data-dir and DNNSTACK_DATA override it; "
         "default: the user's cache folder.",
     ] = None
-    labels: Annotated[Folder | None, "CSV of corrected labels; suspects --apply writes one."] = None
+    labels: Annotated[Folder | None, "CSV of corrected labels, as written by suspects."] = None
     batch_size: Annotated[Count, "Samples in a training step."] = 64
     evaluation_batch_size: Annotated[Count, "Samples in a step of evaluation."] = 500
     residency: Annotated[
