@@ -41,7 +41,8 @@ def glance(told: Explanation) -> dict[str, Any]:
     takes = f"computes {quantity(told.totals()['step'].flops, 'FLOP')}; --measure says what helps"
     advice = max(gains, key=gains.__getitem__) if step else None
     if step and advice:
-        takes = f"takes {time_text(step.seconds)}; what would help {gains[advice]:.0%}: {advice}"
+        helped = f"{advice} would help calls of {gains[advice]:.0%} of it"
+        takes = f"takes {time_text(step.seconds)}; {helped}"
     named = ", ".join("{operation} ({share:.0%})".format(**each) for each in most)
     text = f"at a glance: the step {takes} ({_WHY}); most is in {named}"
     return {"text": text, "most": most, "help": advice, "see": _WHY}

@@ -18,11 +18,13 @@ from ..common.errors import CheckpointError
 from ..common.files import read_regular, sha256_file
 from ..common.printable import paragraph, printable, printable_lines
 from ..configs import differences, parse_config
+from ..training.inference.trained import data_of
 from ..training.records.formats.state import figure
 from ..training.records.runs import CONFIG
 from .contact_sheet import write
 from .evaluate_text import NAMES
 from .network_drawing import Box, network_drawing
+from .network_graph import layer_graph
 from .run_story import Story, story
 from .stored import EVALUATION, EXPLANATION, ROOFLINE
 from .svg import add
@@ -30,6 +32,7 @@ from .units import quantity, span_text, time_text
 
 # Bytes of a picture that is shown as it is, pixels of others, and bytes of a file that is read.
 _SHOWN, _LARGEST, _LONGEST = 250_000, 1200, 1 << 26
+_NETWORK = "layers; the calls and costs are those of forward, backward and update"
 _FILES = ("run_page.html", "run_page.js", "vendored/uPlot.min.css", "vendored/uPlot.iife.min.js")
 
 
@@ -104,7 +107,7 @@ class RunPage:
         for title, (path, again) in pictures.items():
             self._section(title, partial(_picture, path), again)
         for path in sorted(one.path.glob("suspects-*/suspects.png")):
-            self._section(path.parent.name.capitalize(), partial(_picture, path))
+            self._section(path.parent.name.capitalize().replace("-", ": "), partial(_picture, path))
         self._section("Config", lambda part: add(part, "pre", _read(config)))
         versions = (one.run.versions or {}).items()
         self._section("Environment", lambda part: _table(part, ("", ""), versions))
@@ -164,32 +167,33 @@ def _evaluation(path: Path, one: Story, part: Element) -> None:
 
 
 def _network(one: Story, part: Element) -> None:
-    """The layers with calls and costs; a bar is the share of the time of a step."""
+    """The layers, with calls and costs of a step; a bar is the share of its time."""
+    file = one.path / CONFIG
+    config, known = parse_config(_read(file), str(file)), one.checkpoint
+    graph = layer_graph(config, file, one.path.name, data_of(known) if known else None)
     found = json.loads(_read(one.path / EXPLANATION))
-    boxes, edges, makers = list[Box](), set[tuple[int, int]](), dict[str, int]()
-    whole, parts = (
-        found["totals"]["step"]["seconds"],
-        ("flops", "bytes", "seconds", "limit_seconds"),
-    )
-    for n, layer in enumerate(found["layers"]):
-        own = layer["operations"]
-        ahead = [op for op in own if op["phase"] in ("data", "forward", "loss")]
-        for op in ahead:
-            edges |= {(makers.get(each["name"], n), n) for each in op["inputs"]} - {(n, n)}
-            makers |= {each["name"]: n for each in op["outputs"]}
-        # One whose forward is a part of the layer before, or that updates.
-        edges |= {(n - 1, n)} if n and not ahead else set()
-        flops, moved, spent, least = (sum(op[key] or 0 for op in own) for key in parts)
-        calls = dict.fromkeys(call["function"] for op in own for call in op["calls"])
-        lines = [*calls, f"{quantity(flops)}FLOP, {quantity(moved)}B"]
-        if spent:
-            limit = f", {least / spent:.0%} of the limit" if least < spent else ""
-            lines.append(f"{time_text(spent)}{limit}")
-        boxes.append(Box(layer["name"], tuple(lines), spent / whole if whole else None))
-    title = "layers with the calls and costs of forward, backward and update"
-    add(part, "figure").append(network_drawing(boxes, sorted(edges), title))
-    if found["sha256"] != sha256_file(one.path / CONFIG):
+    layers = {layer["name"]: layer["operations"] for layer in found["layers"]}
+    whole = found["totals"]["step"]["seconds"]
+    # What reads the data and what updates are no layers of the network.
+    inside = {box.title for box in graph.boxes}
+    ends = [Box(name) for name in layers if name not in inside]
+    boxes = [_costed(box, layers.get(box.title, ()), whole) for box in (*graph.boxes, *ends)]
+    add(part, "figure").append(network_drawing(boxes, graph.edges, _NETWORK))
+    if found["sha256"] != sha256_file(file):
         raise CheckpointError("is of another config")
+
+
+def _costed(box: Box, operations: Iterable[Mapping[str, Any]], whole: float | None) -> Box:
+    """The box with what these operations of it call and take, of ``whole`` seconds."""
+    every, keys = [*operations], ("flops", "bytes", "seconds", "limit_seconds")
+    flops, moved, spent, least = (sum(op[key] or 0 for op in every) for key in keys)
+    calls = dict.fromkeys(call["function"] for op in every for call in op["calls"])
+    lines = [*box.lines, *calls]
+    lines += [f"{quantity(flops, 'FLOP')}, {quantity(moved, 'B')}"] if every else []
+    if spent:
+        limit = f", {least / spent:.0%} of the limit" if least < spent else ""
+        lines.append(f"{time_text(spent)}{limit}")
+    return Box(box.title, (*lines,), spent / whole if whole else None)
 
 
 def _table(part: Element, heads: Iterable[object], rows: Iterable[Iterable[object]]) -> None:

@@ -190,7 +190,9 @@ def test_what_would_help_follows_from_what_takes_most(call, flops, help):
     assert [each["operation"] for each in found["most"]] == ["this", "n1", "n2"]
     total = 1 + 0.1 + 0.1 / 2 + 0.1 / 3
     assert found["most"][0]["share"] == pytest.approx(1 / total)
-    assert found["text"].startswith("at a glance: the step takes 2000.00 ms; what would help ")
+    assert found["text"].startswith(
+        f"at a glance: the step takes 2000.00 ms; {help} would help calls of "
+    )
     assert "most is in this (85%), n1 (8%), n2 (4%)" in found["text"]
     told.whole = None
     assert glance(told)["help"] is None

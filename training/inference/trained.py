@@ -48,7 +48,7 @@ class Trained:
         """Raises CheckpointError or ConfigError if the parts do not fit each other."""
         origin = checkpoint.provenance
         config = parse_config(origin.config, f"{checkpoint.path} (its config)")
-        return cls(checkpoint, config, build_network(config, _data(checkpoint), checkpoint.path))
+        return cls(checkpoint, config, build_network(config, data_of(checkpoint), checkpoint.path))
 
     def trusted(self, notice: Callable[[str], None]) -> Trained:
         """The same network with the calibration that lies beside its checkpoint, if one does.
@@ -78,7 +78,7 @@ class Trained:
     @property
     def data(self) -> DatasetInfo:
         """What the checkpoint says of the data set of its training."""
-        return _data(self.checkpoint)
+        return data_of(self.checkpoint)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -199,7 +199,7 @@ def check_folders(checkpoint: Checkpoint, config: RunConfig) -> None:
             )
 
 
-def _data(checkpoint: Checkpoint) -> DatasetInfo:
+def data_of(checkpoint: Checkpoint) -> DatasetInfo:
     origin = checkpoint.provenance
     facts = (origin.dataset, _picture(origin.input_shape), origin.classes, None, None)
     return DatasetInfo(*facts, floats=origin.floats, kind=origin.kind)
