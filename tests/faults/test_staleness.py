@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from dnnstack.reports import staleness
+from dnnstack.reports import plots, staleness
 from dnnstack.training.records.formats.run_log import LOG
 
 LINE = '{"event": "log", "staleness": {"0": 2, "3": 1}}\n'
@@ -31,7 +31,7 @@ def failing(real: Callable[..., Any], number: int, error: int, done: list[int]) 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EACCES])
 @pytest.mark.parametrize("name", CALLS)
 def test_a_picture_is_whole_or_a_line_says_why_there_is_none(name, error, tmp_path, monkeypatch):
-    monkeypatch.setattr(staleness, "drawn", lambda draw: NEW)
+    monkeypatch.setattr(plots, "drawn", lambda draw, form: NEW)
     log, picture = tmp_path / LOG, tmp_path / staleness.STALENESS
     log.write_text(LINE)
     number, reached = 0, True

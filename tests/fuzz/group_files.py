@@ -17,7 +17,14 @@ from dnnstack.many.planned import Planned
 from dnnstack.many.sampling import need_optuna
 from dnnstack.many.statistics import report_group
 from dnnstack.many.sweeping import Sweep, read_search
-from dnnstack.reports import group_text, sensitivity_report, staleness, sweep_plots, sweep_text
+from dnnstack.reports import (
+    group_text,
+    plots,
+    sensitivity_report,
+    staleness,
+    sweep_plots,
+    sweep_text,
+)
 from dnnstack.reports.compressed_runs import compressed_runs
 from dnnstack.reports.compression import report_compression
 from dnnstack.reports.sweep_report import described, report_sweep
@@ -104,11 +111,11 @@ def _report(path: Path) -> None:
     found = report_sweep(path)
     sweep_text.report_text(found)
     json.dumps(found.to_json(), allow_nan=False)
-    draw, sweep_plots.drawn = sweep_plots.drawn, lambda figure: bytes(len(figure().axes))
+    draw, plots.drawn = plots.drawn, lambda figure, form: bytes(len(figure().axes))
     try:
         sweep_plots.draw_sweep(found, path)
     finally:
-        sweep_plots.drawn = draw
+        plots.drawn = draw
 
 
 def _read_search_record(data: bytes, folder: Path) -> None:
@@ -202,11 +209,11 @@ _UPDATES = [json.dumps({"event": "train", "step": n, "staleness": {"1": n}}) for
 def _read_staleness(data: bytes, folder: Path) -> None:
     (folder / LOG).write_bytes(data)
     told: list[str] = []
-    draw, staleness.drawn = staleness.drawn, lambda figure: bytes(len(figure().axes))
+    draw, plots.drawn = plots.drawn, lambda figure, form: bytes(len(figure().axes))
     try:
         staleness.draw_staleness(folder, told.append)
     finally:
-        staleness.drawn = draw
+        plots.drawn = draw
     if told:
         raise DnnstackError(*told)
 

@@ -26,7 +26,8 @@ _WORDS = (
 
 @cache
 def _sound() -> list[bytes]:
-    return [path.read_bytes() for path in sorted(_FOLDER.glob("*.onnx"))]
+    files = sorted(_FOLDER.glob("*.onnx"))
+    return [path.read_bytes() for path in files if not path.with_suffix(".onnx.data").exists()]
 
 
 def _places(message: Any) -> Iterator[tuple[Any, Any]]:

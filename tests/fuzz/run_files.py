@@ -257,7 +257,7 @@ def _read_metrics(data: bytes, folder: Path) -> None:
     path = folder / CSV
     path.write_bytes(data)
     told: list[str] = []
-    draw, plots._png = plots._png, lambda points, title: b""
+    draw, plots.drawn = plots.drawn, lambda figure, form: b""
     try:
         plots.draw_curves(folder, told.append)
         cut_log(folder, 10, 8)
@@ -266,7 +266,7 @@ def _read_metrics(data: bytes, folder: Path) -> None:
         assert path.read_bytes() == before
         plots.draw_curves(folder, told.append)
     finally:
-        plots._png = draw
+        plots.drawn = draw
     assert all(len(text) <= LONGEST for text in told), [text[:200] for text in told]
 
 
