@@ -362,7 +362,10 @@ class Classifier(Inside):
         """Samples that are probably wrong, as ``dnnstack suspects`` finds them, which see."""
         root = data_root_of(self.trained, path_or_none("data_dir", data_dir), self._notice)
         how = (root, None, Downloads(offline=True) if offline else None, self._notice)
-        read = lambda member, part: parts.load_part(member, part, *how)  # noqa: E731
+
+        def read(member: Trained, part: Part) -> tuple[ImageSet, NDArray[np.int32]]:
+            return parts.load_part(member, part, *how)
+
         return find_suspects(self._members, self.backend, read, split, limit)
 
     def judged(

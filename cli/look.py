@@ -96,6 +96,7 @@ def why(
     **how: Any,
 ) -> None:
     """Show which parts of PICTURE speak for the answer, as heat over it."""
+    from ..common.errors import UsageError
     from ..common.printable import printable
     from ..reports.contact_sheet import draw_sheet
     from ..reports.filter_pictures import heated
@@ -103,14 +104,18 @@ def why(
 
     if (picture is None) == (of is None):
         raise click.UsageError("give a PICTURE, or --class-picture")
+    if (of or fool) and (name or method or every):
+        raise click.UsageError("--fool and --class-picture take no --class, --method or --all")
     model = _opened(**how)
+    if not model.trained.takes_pictures or model.trained.data.kind == "numbers":
+        raise UsageError(f"{model.trained.path}: was not trained on pictures of classes")
     if picture is None or fool is not None:
         _made(model, picture, str(fool or of), seed, **how)
         return
     trained, names, seen = model.trained, model.trained.classes, _seen(model, picture)
     shares = model.judged(seen[None])[0][0]
     answer = int(shares.argmax())
-    chosen = answer if name is None else _class(model, name)
+    chosen = answer if name is None else _class(model, "--class", name)
     default = "grad-cam" if last_maps(trained) else "occlusion"
     methods = _METHODS if every else [method or default]
     heats = [heat(trained, model.backend, one, seen, chosen) for one in methods]
@@ -153,7 +158,7 @@ def _made(model: Classifier, picture: str | None, of: str, seed: int, **how: Any
     from ..reports.filter_pictures import boxed, fooling
     from ..training.inference.made import class_picture, fooled
 
-    index = _class(model, of)
+    index = _class(model, "--class-picture" if picture is None else "--fool", of)
     if picture is None:
         made = class_picture(model.trained, model.backend, index, seed)
         name, rows = f"class-{index}", [("made", boxed(made, 224)[None])]
@@ -169,13 +174,13 @@ def _made(model: Classifier, picture: str | None, of: str, seed: int, **how: Any
     _tell(model, draw_sheet(title, rows), name, told, **how)
 
 
-def _class(model: Classifier, name: str) -> int:
+def _class(model: Classifier, option: str, name: str) -> int:
     from ..common.errors import UsageError
     from ..configs.suggest import expected
 
     names = model.trained.classes
     if name not in names:
-        raise UsageError(f"--class: {expected(names, name, repr(name))}")
+        raise UsageError(f"{option}: {expected(names, name, repr(name))}")
     return names.index(name)
 
 

@@ -44,6 +44,7 @@ def suspects(
     are not judged: train with --folds 5, and name that group. With --apply, the answers to samples
     whose reason is their label are the corrected labels.
     """
+    from ..common.errors import UsageError
     from ..many.group import group_at
     from ..reports.suspects import draw_suspects, write_labels, write_list
     from ..training.records.runs import run_of_checkpoint
@@ -59,5 +60,7 @@ def suspects(
         console.draw(place, as_json, lambda: draw_suspects(found, place))
     if csv is not None:
         write_list(csv, found.found)
+    if apply is not None and not found.result.counts:
+        raise UsageError("--apply: there are no labels of classes to correct")
     if apply is not None:
         console.note(f"{write_labels(apply, found)} corrected labels written to {apply}")

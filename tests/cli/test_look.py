@@ -111,4 +111,22 @@ def test_pictures_that_are_made(run_in: Run, here: Path) -> None:
         assert told["picture"] == (words[0] if len(words) == 3 else None)
         said = run_in(here, "why", *words, *HOW, status=0).stdout
         assert f"taken for '4' with {told['class_probability']:.1%}\n" in said
-    assert "--class-picture" in run_in(here, "why", *HOW, status=2).stderr
+    picture = "1\x1b[2J.png"
+    for wrong, said in {
+        (): "give a PICTURE, or --class-picture",
+        (picture, "--fool", "x"): "--fool: expected 0, 1, 2",
+        ("--class-picture", "x"): "--class-picture: expected 0, 1, 2",
+        (picture, "--fool", "3", "--class", "3"): "take no --class, --method or --all",
+        ("--class-picture", "3", "--all"): "take no --class, --method or --all",
+    }.items():
+        assert said in run_in(here, "why", *wrong, *HOW, status=2).stderr
+
+
+def test_numbers_of_a_table_have_no_reasons_and_no_labels(run_in: Run, tmp_path: Path) -> None:
+    short = ("--set", "train.epochs=1", *HOW)
+    run_in(tmp_path, "train", "--config", "linear-regression.yaml", *short, status=0)
+    done = run_in(tmp_path, "why", "--class-picture", "y", *HOW, status=2)
+    assert "step-1.safetensors: was not trained on pictures of classes" in done.stderr
+    done = run_in(tmp_path, "suspects", "--apply", "labels.csv", *HOW, status=2)
+    assert "--apply: there are no labels of classes to correct" in done.stderr
+    assert not (tmp_path / "labels.csv").exists()
