@@ -100,7 +100,10 @@ def test_numbers_are_those_of_the_log_eval_and_explain(here, capsys):
     assert {layer["name"] for layer in explained["layers"]} <= set(drawn)
     for layer in explained["layers"]:
         spent = sum(op["seconds"] or 0 for op in layer["operations"])
-        assert f">{spent * 1e3:.2f} ms" in text or f">{spent * 1e6:.1f} us" in text
+        least = sum(op["limit_seconds"] or 0 for op in layer["operations"])
+        share = f", {least / spent:.0%} of the limit" if 0 < least < spent else ""
+        told = (f">{spent * 1e3:.2f} ms{share}<", f">{spent * 1e6:.1f} us{share}<")
+        assert any(each in text for each in told)
         for call in (c for op in layer["operations"] for c in op["calls"]):
             assert call["function"] in drawn
 

@@ -51,6 +51,7 @@ def _check(found: NetworkGraph) -> None:
     assert labels == [shape for *_, shape in found.edges]
     for at, (x, y, wide, high) in enumerate(frames):
         assert min(x, y) >= 0
+        assert wide > 6 * max(map(len, (found.boxes[at].title, *found.boxes[at].lines)))
         for u, v, width, height in frames[:at]:
             assert x + wide <= u or u + width <= x or y + high <= v or v + height <= y
     # Each edge begins at one end of its box, and ends at the other end of the next.
