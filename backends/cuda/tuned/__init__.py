@@ -73,6 +73,17 @@ def shipped(wanted: Tuning, folder: Path = _FOLDER) -> Shipped | None:
     return None
 
 
+def of_card(name: str, graph: str, precision: str, folder: Path = _FOLDER) -> Shipped | None:
+    """The table for a card, a graph's mark and a precision, of whichever libraries, the newest
+    first; None if there is none."""
+    for path in sorted(folder.glob("*.json"), reverse=True):
+        found = from_json(path.read_bytes(), Card)
+        for table in found.tables if found.environment.get(CARD) == name else ():
+            if (table.graph, table.precision) == (graph, precision):
+                return table
+    return None
+
+
 def portable(environment: Mapping[str, str]) -> dict[str, str]:
     """What a table is for, of a backend's versions: libraries by their first two numbers."""
     kept = {name: environment.get(name, "") for name in (CARD, DRIVER)}
