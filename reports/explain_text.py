@@ -127,7 +127,7 @@ def foreseen_text(about: Foreseen, width: int | None) -> list[str]:
     """That nothing was measured, what the limits are, and where choices come from."""
     choices = f"the defaults; explain lists what else may be {DECIDED}"
     if about.timed:
-        choices = f"the choices that ship with dnnstack for {about.timed}, timed on this card"
+        choices = f"those that ship with dnnstack for {about.timed}, timed on this card"
     texts = (
         NOT_MEASURED.format(about.card),
         f"limits by its maker: {about.limits.gflops / 1e3:g} TFLOP/s in {about.precision}, "

@@ -31,7 +31,7 @@ def foresee(config: RunConfig, file: Path, card: str, notice: Callable[[str], No
     found = explain(config, file, backend, False, notice)
     limits = backend.limits(config.run.precision)
     operations = [replace(each, limits=limits) for each in found.operations]
-    if backend.shipped is None:
+    if not backend.table.config:
         rivals = _rivals(backend)
         operations = [
             replace(each, candidates=candidates)
@@ -46,7 +46,7 @@ def foresee(config: RunConfig, file: Path, card: str, notice: Callable[[str], No
         processors=backend.device.count,
         memory=int(backend.device.gigabytes * 1e9),
         needed=backend.needed,
-        timed=backend.shipped.config if backend.shipped else None,
+        timed=backend.table.config or None,
     )
     return replace(found, operations=tuple(operations), foreseen=about)
 

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from ...common.errors import LibraryError, ShapeError
@@ -119,12 +118,14 @@ class DryExecutable(CudaExecutable):
 class DryBackend(CudaBackend):
     """A card, by what its maker states; ``compile`` gives a DryExecutable.
 
-    ``made``: what was compiled last; ``shipped``: the table of choices that it took, and where that
-    was made, if there is one.
+    ``made``: what was compiled last; ``mark``: that of its tables of choices; ``table``: the one
+    that ships, or the defaults, of no config; ``needed``: the bytes that it takes at most.
     """
 
     made: DryExecutable
-    shipped: Shipped | None = None
+    mark: str
+    table: Shipped
+    needed: int
 
     def __init__(self, card: Card) -> None:
         self.device: Any = card
@@ -137,23 +138,22 @@ class DryBackend(CudaBackend):
         free = int(self.device.gigabytes * 1e9)
         streamed, memory = choose_residency(graphs, precision, options, free)
         check_fits(memory, free, self.device.name)
-        alike = fingerprint(training_sections(graphs), options.deterministic, numbers=False)
-        found = of_card(self.device.name, alike, precision) if options.tune else None
-        self.shipped, choices = (
-            found,
-            DEFAULT_CHOICES[precision] if found is None else found.choices,
-        )
+        given = training_sections(graphs), options.deterministic
+        self.mark = fingerprint(*given, numbers=False)
+        ships = options.tune and options.tune_seconds is None
+        found = of_card(self.device.name, self.mark, precision) if ships else None
+        default = Shipped("", precision, self.mark, DEFAULT_CHOICES[precision])
+        self.table = found.tables[0] if found else default
+        self._environment = found.environment if found else {"GPU": self.device.name}
         self._how = Arithmetic.of(precision, options.fusion, options.deterministic), streamed
         self._precision = precision
         self.needed = memory.total
-        self.made = self._bound(graphs, choices, {} if found is None else found.plans)
+        self.made = self._bound(graphs, self.table.choices)
         return self.made
 
-    def _bound(
-        self, graphs: Sections, choices: Choices, plans: Mapping[str, str] = MappingProxyType({})
-    ) -> DryExecutable:
+    def _bound(self, graphs: Sections, choices: Choices) -> DryExecutable:
         tuning = Tuning(self.name, choices=choices)
-        return DryExecutable(graphs, tuning, self.device, *self._how, plans)
+        return DryExecutable(graphs, tuning, self.device, *self._how, self.table.plans)
 
     def others(self) -> Iterator[DryExecutable]:
         """What was compiled, with the choices that timing may take: each way of each in turn."""
@@ -173,7 +173,8 @@ class DryBackend(CudaBackend):
         return Limits(card.tflops[self.precision(precision)] * 1e3, card.bandwidth)
 
     def versions(self) -> Mapping[str, str]:
-        return {"GPU": self.device.name}
+        """Those that the choices were timed with, where a table of them ships."""
+        return self._environment
 
 
 def _ways(binder: Binder) -> Iterator[tuple[str, str]]:
