@@ -32,7 +32,7 @@ def foresee(config: RunConfig, file: Path, card: str, notice: Callable[[str], No
     limits = backend.limits(config.run.precision)
     operations = [replace(each, limits=limits) for each in found.operations]
     if not backend.table.config:
-        rivals = _rivals(backend)
+        rivals = rivals_of(backend)
         operations = [
             replace(each, candidates=candidates)
             if len(candidates := tuple(rivals.get(each.op, ()))) > 1
@@ -51,7 +51,7 @@ def foresee(config: RunConfig, file: Path, card: str, notice: Callable[[str], No
     return replace(found, operations=tuple(operations), foreseen=about)
 
 
-def _rivals(backend: DryBackend) -> dict[Op, dict[str, None]]:
+def rivals_of(backend: DryBackend) -> dict[Op, dict[str, None]]:
     """What operations become with one choice or another: the functions of their calls."""
     found = defaultdict[Op, dict[str, None]](dict)
     for executable in backend.others():

@@ -58,6 +58,9 @@ class _Convolution(Silent):
     def plans(self) -> int:
         return 1
 
+    def name(self, index: int) -> str:
+        return UNDECIDED
+
     def choice(self, index: int) -> str:
         return str(index)
 
@@ -178,7 +181,7 @@ class DryBackend(CudaBackend):
 
 
 def _ways(binder: Binder) -> Iterator[tuple[str, str]]:
-    """Of every choice, by its name, one of each kind that timing may take."""
+    """Of every choice, by its name, one of each kernel that timing may take."""
     yield from ((f"{name}/gemm", "0") for name in binder.products)
     yield from ((name, mark) for name, marks in binder.either.items() for mark in marks)
     makers = [(name, *each) for name, all_ in binder.variants.items() for each in all_]
@@ -186,8 +189,10 @@ def _ways(binder: Binder) -> Iterator[tuple[str, str]]:
     for name, mark, make in makers:
         with suppress(*_UNFIT):
             candidates = make()
-            if candidates.plans():
-                yield name, f"{mark}{candidates.choice(0)}"
+            every = range(candidates.plans())
+            # By the kernel: the last of each.
+            kernels = {candidates.name(index).partition(" ")[0]: index for index in every}
+            yield from ((name, f"{mark}{candidates.choice(at)}") for at in kernels.values())
 
 
 def _in_turn(ways: Sequence[tuple[str, str]]) -> Iterator[dict[str, str]]:
