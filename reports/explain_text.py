@@ -21,7 +21,7 @@ _COLUMNS = (8, 8, 11, 9)
 # Instead of a share above 100%.
 _CACHED = "faster"
 # Of a step that is foreseen.
-NOT_MEASURED = "Not measured, no GPU was used: what becomes of the step on one {}"
+NOT_MEASURED = "Not measured, no GPU was used: a step on one {}"
 DECIDED = "decided by timing on the card"
 # The least width of the text on the left, whatever the terminal.
 _NARROWEST = 24
