@@ -6,6 +6,7 @@ import os
 from collections import defaultdict
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from dnnstack.backends.base import Limits, Options
@@ -148,6 +149,14 @@ def test_what_ships_for_a_card_is_shown():
 
 
 def test_a_card_is_what_its_maker_states():
+    """The page says the same; and some of it holds for all cards."""
+    page = (Path(__file__).parents[3] / "docs/explain.md").read_text("utf-8")
+    for name, card in CARDS.items():
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{name}`"))
+        rates = [card.tflops.get(precision) for precision in PRECISIONS]
+        stated = [*rates, card.bandwidth, card.gigabytes, card.count]
+        cells = [cell.strip() for cell in row.split("|")[2:-1]]
+        assert [float(cell) if cell else None for cell in cells] == stated
     assert H200.processors == runtime.H200
     assert USUAL in CARDS
     for card in CARDS.values():
