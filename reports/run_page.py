@@ -84,7 +84,8 @@ class RunPage:
         except Exception as error:
             # A damaged file costs its own section.
             known = {FileNotFoundError: "not there yet", CheckpointError: str(error)}
-            told = known.get(type(error), f"cannot be read ({error!r})")
+            reason = (isinstance(error, OSError) and error.strerror) or repr(error)
+            told = known.get(type(error), f"cannot be read: {reason}")
             self.absent.append(f"{title}: {told}" + (f"; {again}" if again else ""))
             add(part, "p", self.absent[-1], class_="absent")
 
