@@ -21,7 +21,6 @@ from ..libraries.conv_graph import ConvGraph
 from ..libraries.cublas_lt import Algorithms
 from ..libraries.kernels import i64
 from ..libraries.layout import BFLOAT, FLOAT, Layout, Number, plain
-from ..libraries.overlap import available
 from ..libraries.runtime import address_of
 from ..libraries.timing import captured_seconds
 from .buffer import Buffer
@@ -80,7 +79,7 @@ class Binder(LaunchList):
         beside: Callable[[], Stream] | None = None,
     ) -> None:
         """``beside``: makes the stream for what ranks add up while backward goes on."""
-        overlap = choices["overlap"] if "overlap" in choices and available() else ""
+        overlap = choices["overlap"] if "overlap" in choices and streams[0].overlaps() else ""
         self._ops, self._beside = graph.ops, set[int]()
         if beside:
             self._ops, self._beside = early_sums(graph.ops, store.small_sums)
