@@ -80,7 +80,13 @@ def _summaries() -> str:
 def _explained(*overrides: str) -> Explanation:
     backend = open_backend("numpy", 1, lambda text: None)
     config = parse_config(TINY, "tiny.yaml", overrides)
-    found = explain(config, Path("tiny.yaml"), backend, False, lambda text: None)
+    found = explain(
+        config,
+        Path("a-folder/of-networks/whose-name-no-line/holds.yaml"),
+        backend,
+        False,
+        lambda text: None,
+    )
     return replace(found, versions={"numpy": "2"})
 
 
@@ -164,7 +170,7 @@ def _survey(counts: tuple[int, ...], sides: list[tuple[int, int]], grey: int = 0
         Look(h, w, at < grey, np.cos(np.arange(6.0) * (at + 1)), 4095 if at == 1 else -1)
         for at, (h, w) in enumerate(sides)
     )
-    classes = tuple(f"class {n}" for n in range(len(counts)))
+    classes = tuple(f"class {n}{', of a long name' * (n == 2)}" for n in range(len(counts)))
     labels = np.arange(len(looks)) % len(counts)
     return Survey(
         Path("pics"), {"train": Path("pics")}, classes, {"train": counts},
