@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..common.files import atomic_write, read_regular, remove_abandoned
+from ..common.files import atomic_write, read_regular
 from ..common.printable import paragraph, printable
 from ..common.text import cut
 from ..training.compressed.sensitivity import Point, PrunedPoint, Sensitivity
@@ -63,9 +63,7 @@ def write(found: Sensitivity, folder: Path) -> list[Path]:
 
 def draw(found: Sensitivity, folder: Path) -> Path:
     """Draw the curves into the folder. Raises OSError, ImportError."""
-    path = save(folder / PICTURE, lambda: figure_of(found))
-    remove_abandoned(folder)
-    return path
+    return save(folder / PICTURE, lambda: figure_of(found))
 
 
 def read(folder: Path) -> Sensitivity:
