@@ -208,6 +208,31 @@ def _new() -> str:
     )
 
 
+def _chosen() -> str:
+    """At both sides of what new decides by: classes, pictures, and their sides."""
+    square = [(32, 32)] * 6
+    made = [
+        *(_survey((most, 10), square) for most in (1, 14, 15, 100, 101)),
+        *(_survey((half, half), square) for half in (1000, 1001, 13_000, 64_000, 65_000)),
+        *(_survey((count - 1, 1), square) for count in (9, 10, 19, 20, 79, 80, 159, 160, 639, 640)),
+        *(
+            _survey((50, 50), [(h, w), (h + 4, w)] * 3)
+            for h, w in ((4, 4), (60, 64), (64, 68), (68, 68))
+        ),
+        *(
+            _survey((50, 50), [(40, width), (41, width), (40 - by, width)] * 2)
+            for width in (30, 33, 49, 52, 100)
+            for by in (1, 4, 8, 12)
+        ),
+    ]
+    texts = []
+    for found in made:
+        chosen = {c.key.rpartition(".")[2]: c.value for c in new_config(found, Path("a")).choices}
+        looks = " ".join(f"{look.height}x{look.width}" for look in found.looks)
+        texts.append(f"{found.counts['train']} of {looks}: {chosen}")
+    return joined("\n".join(texts))
+
+
 def _training() -> str:
     index = np.arange(40, dtype=np.int32)
     plan = Plan(index[:32], index[32:], 8, 8, 4, 20, np.ones(20, np.float32), 1, 4, 0)
@@ -272,6 +297,7 @@ NETWORKS: dict[str, Callable[[], str]] = {
     "data": _data,
     "weights_of_a_file": _weights,
     "new": _new,
+    "new_choices": _chosen,
     "training": _training,
     "doctor": _doctor,
 }
