@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
+from dnnstack.backends.cuda import backend as backend_module
 from dnnstack.backends.cuda import lecture
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding.bind import Arithmetic, Binder
@@ -17,7 +18,10 @@ from dnnstack.backends.cuda.binding.layouts import Geometry, add_shared
 from dnnstack.backends.cuda.binding.store import Store
 from dnnstack.backends.cuda.dry_run import STREAM, Cuda
 from dnnstack.backends.cuda.libraries.shared_library import SharedLibrary
+from dnnstack.backends.cuda.memory_plan import choose_residency, plan_memory
 from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.backends.tuning import fingerprint
+from dnnstack.common.errors import ConfigError
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 
@@ -25,6 +29,7 @@ from ...support import composed
 from ...support.cuda_tape import TapedLibrary
 from ...support.feeding import feed, losses_of
 from ...support.specs import layers_of, network_of
+from ...support.whole_sections import packaged_sections
 from . import taped
 from .taped import bind, tape
 
@@ -253,6 +258,56 @@ def test_the_calls_train_as_the_reference(computing, rule):
     check(executable, network, graph, rule)
 
 
+@pytest.mark.parametrize(
+    ("asked", "streamed"), [("auto", True), ("stream", True), ("device", False)]
+)
+def test_nothing_is_searched_and_the_batch_is_copied(stand_in, monkeypatch, asked, streamed):
+    """In fp32 and without fusion, whatever the defaults are; and the table says so."""
+    made = []
+
+    def executable(graphs, tuning, streams, arithmetic, notices, capture, streamed, pictures):
+        made.append((graphs["train"].ops, tuning, arithmetic, streamed))
+
+    monkeypatch.setattr(backend_module, "CudaExecutable", executable)
+    _, graph = step_of(DEEP, (3, 5, 5), 32)
+    for calls in ("lecture", "best"):
+        options = Options(fusion=False, precision="fp32", calls=calls, residency=asked, tune=False)
+        CudaBackend().compile({"train": graph}, options)
+    CudaBackend().compile({"train": graph}, Options(calls="lecture", residency=asked))
+    (ops, tuning, arithmetic, copied), (_, other, usual, _), last = made
+    assert last == (ops, tuning, arithmetic, copied)
+    assert (ops, tuning.choices, copied) == (graph.ops, lecture.CHOICES, streamed)
+    assert arithmetic == replace(Arithmetic.of("fp32", False), lecture=True)
+    assert usual == Arithmetic.of("fp32", False)
+    assert tuning.graph != other.graph
+    _, graph = step_of(DEEP, (3, 5, 5), 32, Sgd(momentum=0.9, nesterov=True))
+    with pytest.raises(ConfigError, match="no call for SgdUpdate"):
+        CudaBackend().compile({"train": graph}, Options(calls="lecture"))
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_its_memory_is_that_of_the_plan(bound, streamed):
+    _, graph = step_of(PICTURES, (3, 12, 12), 32, HEAVY)
+    graphs, how = {"train": graph}, {"fusion": False, "lecture": True, "streamed": streamed}
+    _, taken = bound(graphs, "fp32", lecture.CHOICES, **how)
+    plan = plan_memory(graphs, streamed=streamed, calls="lecture")
+    assert plan.total - plan.libraries == taken
+    asked = Options(calls="lecture", residency="stream" if streamed else "device")
+    assert choose_residency(graphs, "fp32", asked, 1 << 40) == (streamed, plan)
+
+
+def test_other_numbers_are_bound_anew(bound):
+    """Its calls hold them; and the mark of what stays says that it is a lecture's."""
+    graphs, other = (
+        {"train": step_of(DEEP, (3, 5, 5), 32, Sgd(momentum=momentum))[1]}
+        for momentum in (0.9, 0.8)
+    )
+    executable, _ = bound(graphs, "fp32", lecture.CHOICES, fusion=False, lecture=True)
+    assert not executable.renumber(other)
+    assert executable.renumber(graphs)
+    assert executable.tuning.graph == fingerprint(graphs, True, "lecture")
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("capture", [True, False])
 @pytest.mark.parametrize("rule", [PLAIN, HEAVY])
@@ -265,3 +320,39 @@ def test_a_gpu_trains_as_the_reference(cuda, text, rule, capture):
     assert executable.tuning.choices == lecture.CHOICES
     assert executable.tuning.environment["precision"] == "fp32"
     check(executable, network, graph, rule)
+
+
+POOL = "layers=[{}_pool2d: {{pool_size: 2, {}}}, flatten, dense: {{units: 10}}, softmax]"
+LACKING = {
+    "layers.2=gelu": "Activation(gelu_1)",
+    "layers.2=batch_norm": "BatchNorm(batch_norm_1)",
+    "optimizer.groups=[{parameters: dense_1.*, lr_factor: 2}]": "SgdUpdate(sgd)",
+    "optimizer.clip_norm=1": "GlobalNorm(sgd)",
+    "optimizer={type: adam, lr: 0.1}": "AdamUpdate(adam)",
+    "optimizer={type: sgd, lr: 0.1, momentum: 0.9, nesterov: true}": "SgdUpdate(sgd)",
+    "loss={type: cross_entropy, label_smoothing: 0.1}": "CrossEntropy(loss)",
+    "loss=squared_distance": "SquaredDistance(loss)",
+    "train.accumulate=2": "Accumulate(sgd)",
+    "data.augment=[random_flip]": "GatherAugmented(data)",
+    POOL.format("max", "stride: 1, padding: same"): "Pool2d(max_pool2d_1)",
+}
+
+
+@pytest.mark.parametrize("change", LACKING)
+def test_what_the_slides_lack_is_refused(change):
+    with pytest.raises(ConfigError) as caught:
+        packaged_sections("mlp.yaml", "run.calls=lecture", change)
+    assert str(caught.value).startswith(f"run.calls: 'lecture' has no call for {LACKING[change]};")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "layers.2=tanh",
+        "layers.2=sigmoid",
+        POOL.format("avg", "padding: 0"),
+        "optimizer={type: sgd, lr: 0.1, momentum: 0.9, weight_decay: 0.1}",
+    ],
+)
+def test_what_the_slides_have_is_taken(change):
+    assert "train" in packaged_sections("mlp.yaml", "run.calls=lecture", change)
