@@ -23,6 +23,7 @@ from .tuning import Tuning
 
 Precision = Literal["auto", "fp32", "fp64", "tf32", "bf16"]
 Residency = Literal["auto", "device", "stream"]
+Calls = Literal["best", "lecture"]
 Array = NDArray[Any]
 
 
@@ -34,10 +35,11 @@ class Options:
     whether other choices may be found by timing; if not, the backend's defaults are used.
     ``tune_seconds``: about how long that may take; None is the backend's own short budget, infinity
     an exhaustive search. ``residency``: where the CUDA backend keeps data sets; auto is on the
-    device if they fit. ``share_memory``: whether a CPU's activations reuse the memory of those that
-    are no longer needed, which can then not be read. ``interrupt`` is called repeatedly while
-    compiling, which its exceptions end. ``notice`` is told at once what the user should know while
-    it lasts, such as what is waited for.
+    device if they fit. ``calls``: with lecture CUDA makes those of cuda/lecture.py, in fp32 without
+    fusion, and residency auto is stream. ``share_memory``: whether a CPU's activations reuse the
+    memory of those that are no longer needed, which can then not be read. ``interrupt`` is called
+    repeatedly while compiling, which its exceptions end. ``notice`` is told at once what the user
+    should know while it lasts, such as what is waited for.
     """
 
     precision: Precision = "auto"
@@ -47,6 +49,7 @@ class Options:
     tune: bool = True
     tune_seconds: float | None = None
     residency: Residency = "auto"
+    calls: Calls = "best"
     share_memory: bool = False
     interrupt: Callable[[], None] = lambda: None
     notice: Callable[[str], None] = lambda text: None

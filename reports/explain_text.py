@@ -56,15 +56,13 @@ class _Page:
         """Whether a line holds the text."""
         return self.width is None or len(text) <= self.width
 
-    def broken(
-        self, text: str, first: str = "", rest: str = "", break_long_words: bool = True
-    ) -> list[str]:
-        """The text in lines that begin with ``first``, then with ``rest``."""
+    def broken(self, text: str, first: str = "", rest: str = "") -> list[str]:
+        """The text in lines that begin with ``first``, then with ``rest``; words stay whole."""
         if self.width is None:
             return [first + text]
         return textwrap.wrap(
             text, self.width, initial_indent=first, subsequent_indent=rest,
-            break_on_hyphens=False, break_long_words=break_long_words,
+            break_on_hyphens=False, break_long_words=False,
         )  # fmt: skip
 
 
@@ -107,9 +105,9 @@ def _introduction(explanation: Explanation, page: _Page) -> list[str]:
     about = f"A training step of {printable(explanation.config)}, batch {explanation.batch_size}"
     lines = [
         *(foreseen_text(explanation.foreseen, page.width) if explanation.foreseen else ()),
-        *page.broken(about, break_long_words=False),
-        *page.broken(glance(explanation)["text"], break_long_words=False),
-        *page.broken(f"{backend}: {versions}", "", "  ", break_long_words=False),
+        *page.broken(about),
+        *page.broken(glance(explanation)["text"]),
+        *page.broken(f"{backend}: {versions}", "", "  "),
     ]
     limits = explanation.limits
     if limits is not None:

@@ -184,7 +184,7 @@ def summarize(
     first, held = sections.stretches[0], config.data.evaluation_batch_size
     views = views_of(config.evaluate.tta, config.evaluate.tta_share)
     test = network.evaluate_graph(held, "test", held, 1, scaling, views)
-    usual = LIBRARY_REWRITES if config.run.fusion else {}
+    usual = LIBRARY_REWRITES if config.run.fuses else {}
     stretches = [
         [rewritten(graph, usual) for graph in each.graphs()] for each in sections.stretches
     ]
@@ -308,11 +308,12 @@ def _gpu_memory(config: RunConfig, sections: Sections) -> MemoryPlan | None:
     from ..backends.cuda.backend import CudaBackend
     from ..backends.cuda.memory_plan import plan_memory
 
-    rewrites = CudaBackend.rewrites if config.run.fusion else {}
+    run = config.run
+    rewrites = CudaBackend.rewrites if run.fuses else {}
     graphs = {name: rewritten(graph, rewrites) for name, graph in sections.graphs().items()}
     streamed = config.data.residency == "stream"
     try:
-        return plan_memory(graphs, config.run.precision, streamed, config.run.fusion)
+        return plan_memory(graphs, run.precision, streamed, run.fuses, calls=run.calls or "best")
     except ConfigError:
         return None
 

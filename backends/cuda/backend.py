@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from math import inf
 
 from ...common.errors import BackendUnavailableError, CublasError, CudnnError
 from ...common.text import listed
 from ...graph.graph import Graph
-from ..base import Limits, Options, Precision
+from ..base import Limits, Options, Precision, Residency
 from ..collectives import on_one_machine
 from ..compiling import ChoiceError, Choices, CompilePlan, Sections, compiled
 from ..registry import without_kernel
 from ..tuning import Tuning, code_digest
+from . import lecture
 from .binding.bind import KERNELS, Arithmetic
 from .binding.launches import Stream
 from .binding.pictures import Pictures
@@ -103,11 +105,17 @@ class CudaBackend:
             return self._compiled(sections, options or Options())
 
     def _compiled(self, sections: Mapping[str, Graph], options: Options) -> CudaExecutable:
+        lectured = options.calls == "lecture"
+        if lectured:
+            lecture.check(sections.values())
+            residency: Residency = "device" if options.residency == "device" else "stream"
+            options = replace(options, precision="fp32", fusion=False, residency=residency)
 
         def planned(
             graphs: Sections, trained: Sections, chosen: Precision
         ) -> CompilePlan[CudaExecutable]:
             arithmetic = Arithmetic.of(chosen, options.fusion, options.deterministic)
+            arithmetic = replace(arithmetic, lecture=lectured)
             free = self._pictures.reserve(trained.values()) + free_bytes()
             streamed, memory = choose_residency(graphs, chosen, options, free)
             if streamed:
@@ -141,13 +149,13 @@ class CudaBackend:
             return CompilePlan(
                 build=build,
                 refusals=REFUSALS,
-                choices=DEFAULT_CHOICES[chosen],
-                search=lambda: search(trial, chosen, options),
+                choices=lecture.CHOICES if lectured else DEFAULT_CHOICES[chosen],
+                search=None if lectured else lambda: search(trial, chosen, options),
                 shipped=ships,
                 thorough=options.tune_seconds == inf,
                 quiet=lambda: not crowded(),
                 code=_digest(),
-                extra=(options.deterministic,),
+                extra=arithmetic.mark,
                 training_only=REFUSABLE,
             )
 
