@@ -29,9 +29,10 @@ def foresee(config: RunConfig, file: Path, card: str, notice: Callable[[str], No
     """
     backend = DryBackend(CARDS[card])
     found = explain(config, file, backend, False, notice)
-    limits = backend.limits(config.run.precision)
+    precision = backend.made.precision
+    limits = backend.limits(precision)
     operations = [replace(each, limits=limits) for each in found.operations]
-    if not backend.table.config:
+    if backend.table is None:
         rivals = rivals_of(backend)
         operations = [
             replace(each, candidates=candidates)
@@ -41,12 +42,12 @@ def foresee(config: RunConfig, file: Path, card: str, notice: Callable[[str], No
         ]
     about = Foreseen(
         card=backend.device.name,
-        precision=backend.precision(config.run.precision),
+        precision=precision,
         limits=limits,
         processors=backend.device.count,
         memory=int(backend.device.gigabytes * 1e9),
         needed=backend.needed,
-        timed=backend.table.config or None,
+        timed=backend.table.config if backend.table else None,
     )
     return replace(found, operations=tuple(operations), foreseen=about)
 
@@ -54,7 +55,7 @@ def foresee(config: RunConfig, file: Path, card: str, notice: Callable[[str], No
 def rivals_of(backend: DryBackend) -> dict[Op, dict[str, None]]:
     """What operations become with one choice or another: the functions of their calls."""
     found = defaultdict[Op, dict[str, None]](dict)
-    for executable in backend.others():
+    for executable in backend.made.others():
         for name, graph in executable.graphs.items():
             calls = defaultdict[Op, list[str]](list)
             for op, call in calls_of(executable, name):

@@ -15,26 +15,27 @@ from typing import Any
 from ...common.errors import LibraryError, ShapeError
 from ...graph.graph import Tensor
 from ...graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
-from ...graph.rewrites import rewritten
 from ..base import Array, BoundCall, Limits, Options, Precision
 from ..compiling import Choices, Sections
 from ..tuning import Tuning, fingerprint, training_sections
-from .backend import DEFAULT_CHOICES, CudaBackend
+from .backend import CudaBackend, Plan
 from .binding.bind import Arithmetic, Binder
 from .binding.choices import AtEnd
 from .binding.ending import BATCH, TAIL
 from .binding.feeds import Feeds
+from .binding.launches import Stream
 from .binding.layouts import Geometry, add_shared
+from .binding.pictures import Pictures
 from .binding.store import Store
 from .cards import Card
 from .dry_run import STREAM, Cuda, Silent
 from .executable import CudaExecutable
 from .libraries.conv_plans import WORKSPACE_LIMIT, ConvSpec
-from .memory_plan import check_fits, choose_residency
+from .libraries.layout import BFLOAT
 from .tuned import Shipped, of_card
 from .tuner import LAYOUTS
 
-UNDECIDED = "engine decided by timing on the card"
+ENGINE, UNDECIDED = "cudnnBackendExecute", "engine decided by timing on the card"
 _ROLES = {Conv2d: "forward", Conv2dBackwardData: "data", Conv2dBackwardFilter: "filter"}
 _ENDINGS = ("", BATCH, TAIL, f"{TAIL},{BATCH}")
 # What a search passes over, too: choices that do not go together.
@@ -66,50 +67,70 @@ class _Convolution(Silent):
 
     def choose(self, index: int | None = None, like: str = "") -> None:
         self.plan_name = like or (UNDECIDED if index is None else f"plan {index}")
-        self.plan = index
 
 
 class DryExecutable(CudaExecutable):
-    """Sections bound to a card in a dry run: their calls can be read, and nothing runs."""
+    """Sections bound to a card in a dry run: their calls can be read, and nothing runs.
+
+    ``plans``: the names of cuDNN's that are known, by the names of choices.
+    """
+
+    plans: Mapping[str, str] = {}
 
     def __init__(
         self,
         graphs: Sections,
         tuning: Tuning,
-        card: Card,
+        streams: Sequence[Stream],
         arithmetic: Arithmetic,
-        streamed: bool,
-        plans: Mapping[str, str],
+        notices: Sequence[str] = (),
+        capture: bool = True,
+        streamed: bool = False,
+        pictures: Pictures | None = None,
     ) -> None:
-        """``plans``: the names of cuDNN's, by the names of choices."""
-        self._plans = plans
-        self.graphs, self.tuning, self.notices = graphs, tuning, ()
-        self._store = Store(Cuda())
+        self.graphs, self.tuning, self.notices, self._streams = graphs, tuning, notices, streams
+        self._arithmetic, self._streamed, self._store = arithmetic, streamed, Store(Cuda())
         if streamed:
             self._store.feeds = Feeds(graphs, lambda step: 0, self._store.cuda)
-        convolution: Any = _Convolution
-        stream = replace(
-            STREAM,
-            convolution=convolution,
-            overlaps=lambda: card.capability >= (9, 0),
-            processors=card.processors,
-        )
         add_shared(self._store, graphs, Geometry(tuning.choices, arithmetic.dtype))
-        streams = [stream] * int(tuning.choices.get("streams", "1"))
-        given = (self._store, streams, arithmetic, tuning.choices, lambda: stream)
+        given = (self._store, streams, arithmetic, tuning.choices, lambda: streams[0])
         self._sections = {name: Binder(graph, *given) for name, graph in graphs.items()}
         for binder in self._sections.values():
             binder.bind()
 
+    def bound(self, graphs: Sections, choices: Choices) -> DryExecutable:
+        """Sections with other choices."""
+        streams = [self._streams[0]] * int(choices.get("streams", "1"))
+        how = (self._arithmetic, (), True, self._streamed)
+        return DryExecutable(graphs, Tuning("cuda", choices=choices), streams, *how)
+
+    @property
+    def precision(self) -> Precision:
+        kind = self._arithmetic
+        return "fp32" if kind.exact else "bf16" if kind.dtype == BFLOAT else "tf32"
+
+    def others(self) -> Iterator[DryExecutable]:
+        """Those that train, with the choices that timing may take: each way of each in turn."""
+        trained, layouts = training_sections(self.graphs), LAYOUTS[self.precision]
+        if self._arithmetic.lecture:
+            return
+        every = [self.bound(trained, layout) for layout in layouts]
+        yield from every
+        ways = [way for binder in every[0].binders() for way in _ways(binder)]
+        changes = [{"ending": ending} for ending in _ENDINGS]
+        changes += [{name: text, "ending": _ENDINGS[-1]} for name, text in ways if _is_end(text)]
+        for changed in (*changes, *_in_turn(ways)):
+            with suppress(*_UNFIT):
+                yield self.bound(trained, {**layouts[0], **changed})
+
     def calls(self, section: str) -> list[BoundCall]:
         named = self._sections[section].choice
-        return [
-            replace(call, implementation=self._plans[key])
-            if (key := named(call.op, _ROLES.get(type(call.op), ""))) in self._plans
-            and call.function == "cudnnBackendExecute"
-            else call
-            for call in super().calls(section)
-        ]
+
+        def known(call: BoundCall) -> BoundCall:
+            plan = self.plans.get(named(call.op, _ROLES.get(type(call.op), "")))
+            return replace(call, implementation=plan) if plan and call.function == ENGINE else call
+
+        return [*map(known, super().calls(section))]
 
     def write(self, tensor: Tensor, array: Array) -> None:
         """Nothing: no data are kept."""
@@ -119,57 +140,43 @@ class DryExecutable(CudaExecutable):
 
 
 class DryBackend(CudaBackend):
-    """A card, by what its maker states; ``compile`` gives a DryExecutable.
+    """A card, by what its maker states; ``compile`` gives a DryExecutable, which is ``made`` then.
 
-    ``made``: what was compiled last; ``mark``: that of its tables of choices; ``table``: the one
-    that ships, or the defaults, of no config; ``needed``: the bytes that it takes at most.
+    ``mark``: of the tables of choices for that; ``table``: the one that ships for it.
     """
 
+    executable = DryExecutable
     made: DryExecutable
-    mark: str
-    table: Shipped
-    needed: int
+    mark = ""
+    table: Shipped | None = None
 
     def __init__(self, card: Card) -> None:
         self.device: Any = card
+        self.free_bytes = lambda: int(card.gigabytes * 1e9)
+        self._capture, self._pictures = True, Pictures()
+        self._tune, self._environment = True, {"GPU": card.name}
 
     def compile(self, sections: Sections, options: Options | None = None) -> DryExecutable:
-        options = options or Options()
-        precision = self.precision(options.precision)
-        rewrites = self.rewrites if options.fusion else {}
-        graphs = {name: rewritten(graph, rewrites) for name, graph in sections.items()}
-        free = int(self.device.gigabytes * 1e9)
-        streamed, memory = choose_residency(graphs, precision, options, free)
-        check_fits(memory, free, self.device.name)
-        given = training_sections(graphs), options.deterministic
-        self.mark = fingerprint(*given, numbers=False)
-        ships = options.tune and options.tune_seconds is None
+        self._tune = (options or Options()).tune
+        made = super().compile(sections, options)
+        assert isinstance(made, DryExecutable)
+        self.made, made.plans = made, self.table.plans if self.table else {}
+        return made
+
+    def _stream(self, index: int, tf32: bool) -> Stream:
+        card: Card = self.device
+        given: dict[str, Any] = {"convolution": _Convolution, "processors": card.processors}
+        return replace(STREAM, overlaps=lambda: card.capability >= (9, 0), **given)
+
+    def _planned(self, plan: Plan, _: Sections, trained: Sections, precision: Precision) -> Plan:
+        self.mark = fingerprint(trained, *plan.extra, numbers=False)
+        ships = self._tune and not plan.thorough
         found = of_card(self.device.name, self.mark, precision) if ships else None
-        default = Shipped("", precision, self.mark, DEFAULT_CHOICES[precision])
-        self.table = found.tables[0] if found else default
-        self._environment = found.environment if found else {"GPU": self.device.name}
-        self._how = Arithmetic.of(precision, options.fusion, options.deterministic), streamed
-        self._precision = precision
-        self.needed = memory.total
-        self.made = self._bound(graphs, self.table.choices)
-        return self.made
-
-    def _bound(self, graphs: Sections, choices: Choices) -> DryExecutable:
-        tuning = Tuning(self.name, choices=choices)
-        return DryExecutable(graphs, tuning, self.device, *self._how, self.table.plans)
-
-    def others(self) -> Iterator[DryExecutable]:
-        """What was compiled, with the choices that timing may take: each way of each in turn."""
-        trained, made = training_sections(self.made.graphs), list[DryExecutable]()
-        for layout in LAYOUTS[self._precision]:
-            made.append(self._bound(trained, layout))
-        yield from made
-        ways = [way for binder in made[0].binders() for way in _ways(binder)]
-        changes = [{"ending": ending} for ending in _ENDINGS]
-        changes += [{name: text, "ending": _ENDINGS[-1]} for name, text in ways if _is_end(text)]
-        for changed in (*changes, *_in_turn(ways)):
-            with suppress(*_UNFIT):
-                yield self._bound(trained, {**LAYOUTS[self._precision][0], **changed})
+        self.table = found.tables[0] if found else None
+        self._environment = {**found.environment} if found else {"GPU": self.device.name}
+        return replace(
+            plan, search=None, choices=found.tables[0].choices if found else plan.choices
+        )
 
     def limits(self, precision: Precision = "auto") -> Limits:
         card: Card = self.device

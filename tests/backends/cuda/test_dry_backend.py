@@ -12,7 +12,7 @@ import pytest
 from dnnstack.backends.base import Limits, Options
 from dnnstack.backends.cuda import tuned
 from dnnstack.backends.cuda.cards import CARDS, USUAL
-from dnnstack.backends.cuda.dry_backend import UNDECIDED, DryBackend
+from dnnstack.backends.cuda.dry_backend import ENGINE, UNDECIDED, DryBackend
 from dnnstack.backends.cuda.libraries import runtime
 from dnnstack.backends.cuda.tuner import LAYOUTS
 from dnnstack.common.errors import BackendUnavailableError, ConfigError
@@ -31,7 +31,6 @@ FEW = (
     *("lenet.yaml", "mlp.yaml", "lenet5.yaml", "digits.yaml", "ecg.yaml", "cifar10-quick.yaml"),
     *("cifar10-resnet20.yaml", "cifar10-airbench-muon.yaml", "lenet-space.yaml"),
 )
-ENGINE = "cudnnBackendExecute"
 WAYS = (
     {"overlap": "joins", "ending": "tail,batch"},
     {"overlap": "chains", "ending": "batch", "quiet": "tensor_conv,sgd_update", "streams": "2"},
@@ -79,7 +78,7 @@ def test_a_card_gets_the_calls_of_a_device(tape, name):
     choices = {"streams": "1", **layout}
     for turn in range(TURNS):
         real = bind(dry.graphs, precision, choices)
-        assert list(told(backend._bound(dry.graphs, choices))) == list(told(real))
+        assert list(told(backend.made.bound(dry.graphs, choices))) == list(told(real))
         assert list(missing(real, rivals)) == []
         choices = {"streams": "1", **layout, **WAYS[(number + turn) % 3]}
         choices = drawn_choices(real, f"{name} {turn}", choices)
@@ -98,7 +97,7 @@ def test_every_config_can_be_foreseen(name):
         for card, table in found:
             assert table.graph == backend.mark, "release/tuned.py --renew"
             # Networks that differ in nothing that matters share tables.
-            assert bool(backend.table.config) or card != H200.name
+            assert backend.table or card != H200.name
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -108,7 +107,7 @@ def test_inference_can_be_foreseen(sections, precision):
     functions = [call.function for call in backend.made.calls("infer")]
     assert functions.count(ENGINE) == 2
     assert not any("backward" in name or "update" in name for name in functions)
-    assert next(backend.others()).graphs == {}
+    assert next(backend.made.others()).graphs == {}
 
 
 def given(name):
@@ -144,7 +143,7 @@ def test_what_ships_for_a_card_is_shown():
         other = DryBackend(CARDS[card])
         calls = other.compile(sections, options).calls("train")
         engines = {call.implementation for call in calls if call.function == ENGINE}
-        assert (other.table.config, engines) == ("", {UNDECIDED})
+        assert (other.table, engines) == (None, {UNDECIDED})
         assert other.versions() == {"GPU": CARDS[card].name}
 
 
@@ -198,6 +197,6 @@ def test_a_gpu_gets_what_was_foreseen(cuda, name, precision):
     rivals = rivals_of(backend)
     for tune in (False, True):
         with closing(cuda.compile(sections, Options(precision, tune=tune))) as real:
-            again = backend._bound(real.graphs, real.tuning.choices)
+            again = backend.made.bound(real.graphs, real.tuning.choices)
             assert list(told(again)) == list(told(real))
             assert list(missing(real, rivals)) == []
