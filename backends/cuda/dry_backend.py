@@ -18,6 +18,7 @@ from ...graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
 from ..base import Array, BoundCall, Limits, Options, Precision
 from ..compiling import Choices, Sections
 from ..tuning import Tuning, fingerprint, training_sections
+from . import tuned
 from .backend import CudaBackend, Plan
 from .binding.bind import Arithmetic, Binder
 from .binding.choices import AtEnd
@@ -32,12 +33,12 @@ from .dry_run import STREAM, Cuda, Silent
 from .executable import CudaExecutable
 from .libraries.conv_plans import WORKSPACE_LIMIT, ConvSpec
 from .libraries.layout import BFLOAT
-from .tuned import Shipped, of_card
 from .tuner import LAYOUTS
 
 ENGINE, UNDECIDED = "cudnnBackendExecute", "engine decided by timing on the card"
 _ROLES = {Conv2d: "forward", Conv2dBackwardData: "data", Conv2dBackwardFilter: "filter"}
 _ENDINGS = ("", BATCH, TAIL, f"{TAIL},{BATCH}")
+PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16")
 # What a search passes over, too: choices that do not go together.
 _UNFIT = (LibraryError, ShapeError, ValueError)
 
@@ -59,11 +60,10 @@ class _Convolution(Silent):
     def plans(self) -> int:
         return 1
 
-    def name(self, index: int) -> str:
-        return UNDECIDED
-
     def choice(self, index: int) -> str:
         return str(index)
+
+    name = choice
 
     def choose(self, index: int | None = None, like: str = "") -> None:
         self.plan_name = like or (UNDECIDED if index is None else f"plan {index}")
@@ -84,13 +84,11 @@ class DryExecutable(CudaExecutable):
         streams: Sequence[Stream],
         arithmetic: Arithmetic,
         notices: Sequence[str] = (),
-        capture: bool = True,
-        streamed: bool = False,
-        pictures: Pictures | None = None,
+        *how: Any,
     ) -> None:
         self.graphs, self.tuning, self.notices, self._streams = graphs, tuning, notices, streams
-        self._arithmetic, self._streamed, self._store = arithmetic, streamed, Store(Cuda())
-        if streamed:
+        self._arithmetic, self._how, self._store = arithmetic, how, Store(Cuda())
+        if how[1]:
             self._store.feeds = Feeds(graphs, lambda step: 0, self._store.cuda)
         add_shared(self._store, graphs, Geometry(tuning.choices, arithmetic.dtype))
         given = (self._store, streams, arithmetic, tuning.choices, lambda: streams[0])
@@ -98,16 +96,15 @@ class DryExecutable(CudaExecutable):
         for binder in self._sections.values():
             binder.bind()
 
+    @property
+    def precision(self) -> Precision:
+        return PRECISIONS[0 if self._arithmetic.exact else 1 + (self._arithmetic.dtype == BFLOAT)]
+
     def bound(self, graphs: Sections, choices: Choices) -> DryExecutable:
         """Sections with other choices."""
         streams = [self._streams[0]] * int(choices.get("streams", "1"))
-        how = (self._arithmetic, (), True, self._streamed)
-        return DryExecutable(graphs, Tuning("cuda", choices=choices), streams, *how)
-
-    @property
-    def precision(self) -> Precision:
-        kind = self._arithmetic
-        return "fp32" if kind.exact else "bf16" if kind.dtype == BFLOAT else "tf32"
+        tuning = Tuning("cuda", choices=choices)
+        return DryExecutable(graphs, tuning, streams, self._arithmetic, (), *self._how)
 
     def others(self) -> Iterator[DryExecutable]:
         """Those that train, with the choices that timing may take: each way of each in turn."""
@@ -116,10 +113,17 @@ class DryExecutable(CudaExecutable):
             return
         every = [self.bound(trained, layout) for layout in layouts]
         yield from every
-        ways = [way for binder in every[0].binders() for way in _ways(binder)]
         changes = [{"ending": ending} for ending in _ENDINGS]
-        changes += [{name: text, "ending": _ENDINGS[-1]} for name, text in ways if _is_end(text)]
-        for changed in (*changes, *_in_turn(ways)):
+        by_name = defaultdict[str, list[str]](list)
+        for name, text in (way for binder in every[0].binders() for way in _ways(binder)):
+            if text.startswith(AtEnd.mark):
+                # A step has one.
+                changes.append({name: text, "ending": _ENDINGS[-1]})
+            else:
+                by_name[name].append(text)
+        for turn in range(max(map(len, by_name.values()), default=0)):
+            changes.append({name: texts[turn % len(texts)] for name, texts in by_name.items()})
+        for changed in changes:
             with suppress(*_UNFIT):
                 yield self.bound(trained, {**layouts[0], **changed})
 
@@ -142,25 +146,25 @@ class DryExecutable(CudaExecutable):
 class DryBackend(CudaBackend):
     """A card, by what its maker states; ``compile`` gives a DryExecutable, which is ``made`` then.
 
-    ``mark``: of the tables of choices for that; ``table``: the one that ships for it.
+    ``mark``: of the tables of choices for that; ``shipped``: the file of those that ship, with the
+    one that was taken.
     """
 
     executable = DryExecutable
     made: DryExecutable
     mark = ""
-    table: Shipped | None = None
+    shipped: tuned.Card | None = None
 
     def __init__(self, card: Card) -> None:
         self.device: Any = card
         self.free_bytes = lambda: int(card.gigabytes * 1e9)
-        self._capture, self._pictures = True, Pictures()
-        self._tune, self._environment = True, {"GPU": card.name}
+        self._capture, self._pictures, self._tune = True, Pictures(), True
 
     def compile(self, sections: Sections, options: Options | None = None) -> DryExecutable:
         self._tune = (options or Options()).tune
         made = super().compile(sections, options)
         assert isinstance(made, DryExecutable)
-        self.made, made.plans = made, self.table.plans if self.table else {}
+        self.made, made.plans = made, self.shipped.tables[0].plans if self.shipped else {}
         return made
 
     def _stream(self, index: int, tf32: bool) -> Stream:
@@ -169,22 +173,19 @@ class DryBackend(CudaBackend):
         return replace(STREAM, overlaps=lambda: card.capability >= (9, 0), **given)
 
     def _planned(self, plan: Plan, _: Sections, trained: Sections, precision: Precision) -> Plan:
-        self.mark = fingerprint(trained, *plan.extra, numbers=False)
-        ships = self._tune and not plan.thorough
-        found = of_card(self.device.name, self.mark, precision) if ships else None
-        self.table = found.tables[0] if found else None
-        self._environment = {**found.environment} if found else {"GPU": self.device.name}
-        return replace(
-            plan, search=None, choices=found.tables[0].choices if found else plan.choices
-        )
+        self.mark, known = fingerprint(trained, *plan.extra, numbers=False), None
+        if self._tune and not plan.thorough:
+            known = tuned.of_card(self.device.name, self.mark, precision)
+        self.shipped, choices = known, known.tables[0].choices if known else plan.choices
+        return replace(plan, search=None, choices=choices)
 
     def limits(self, precision: Precision = "auto") -> Limits:
-        card: Card = self.device
-        return Limits(card.tflops[self.precision(precision)] * 1e3, card.bandwidth)
+        rate = self.device.tflops[PRECISIONS.index(self.precision(precision))]
+        return Limits(rate * 1e3, self.device.bandwidth)
 
     def versions(self) -> Mapping[str, str]:
         """Those that the choices were timed with, where a table of them ships."""
-        return self._environment
+        return self.shipped.environment if self.shipped else {"GPU": self.device.name}
 
 
 def _ways(binder: Binder) -> Iterator[tuple[str, str]]:
@@ -200,17 +201,3 @@ def _ways(binder: Binder) -> Iterator[tuple[str, str]]:
             # By the kernel: the last of each.
             kernels = {candidates.name(index).partition(" ")[0]: index for index in every}
             yield from ((name, f"{mark}{candidates.choice(at)}") for at in kernels.values())
-
-
-def _in_turn(ways: Sequence[tuple[str, str]]) -> Iterator[dict[str, str]]:
-    """Each way once, of all choices at the same time; not those of which a step has only one."""
-    by_name = defaultdict[str, list[str]](list)
-    for name, text in ways:
-        if not _is_end(text):
-            by_name[name].append(text)
-    for turn in range(max(map(len, by_name.values()), default=0)):
-        yield {name: texts[turn % len(texts)] for name, texts in by_name.items()}
-
-
-def _is_end(text: str) -> bool:
-    return text.startswith(AtEnd.mark)

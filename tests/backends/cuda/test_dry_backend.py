@@ -12,7 +12,7 @@ import pytest
 from dnnstack.backends.base import Limits, Options
 from dnnstack.backends.cuda import tuned
 from dnnstack.backends.cuda.cards import CARDS, USUAL
-from dnnstack.backends.cuda.dry_backend import ENGINE, UNDECIDED, DryBackend
+from dnnstack.backends.cuda.dry_backend import ENGINE, PRECISIONS, UNDECIDED, DryBackend
 from dnnstack.backends.cuda.libraries import runtime
 from dnnstack.backends.cuda.tuner import LAYOUTS
 from dnnstack.common.errors import BackendUnavailableError, ConfigError
@@ -26,7 +26,7 @@ from ...support.whole_sections import packaged_sections
 from .taped import bind, tape
 
 __all__ = ["tape"]
-H200, PRECISIONS = CARDS["h200"], ("fp32", "tf32", "bf16")
+H200 = CARDS["h200"]
 FEW = (
     *("lenet.yaml", "mlp.yaml", "lenet5.yaml", "digits.yaml", "ecg.yaml", "cifar10-quick.yaml"),
     *("cifar10-resnet20.yaml", "cifar10-airbench-muon.yaml", "lenet-space.yaml"),
@@ -97,7 +97,7 @@ def test_every_config_can_be_foreseen(name):
         for card, table in found:
             assert table.graph == backend.mark, "release/tuned.py --renew"
             # Networks that differ in nothing that matters share tables.
-            assert backend.table or card != H200.name
+            assert backend.shipped or card != H200.name
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -128,12 +128,12 @@ def test_what_ships_for_a_card_is_shown():
     """Its plans by name, its kernels; other cards, and a search that is asked for, go without."""
     sections, backend = given("cifar10-resnet20.yaml"), DryBackend(H200)
     backend.compile(sections, Options("tf32"))
-    assert backend.table.config == "cifar10-resnet20.yaml"
+    assert backend.shipped.tables[0].config == "cifar10-resnet20.yaml"
     assert backend.versions()["cuDNN"] == "9.19"
     calls = backend.made.calls("train")
     engines = [call.implementation for call in calls if call.function == ENGINE]
     assert engines
-    assert set(engines) <= set(backend.table.plans.values())
+    assert set(engines) <= set(backend.made.plans.values())
     for card, options in (
         ("a100", Options("tf32")),
         ("h200", Options("tf32", tune=False)),
@@ -143,7 +143,7 @@ def test_what_ships_for_a_card_is_shown():
         other = DryBackend(CARDS[card])
         calls = other.compile(sections, options).calls("train")
         engines = {call.implementation for call in calls if call.function == ENGINE}
-        assert (other.table, engines) == (None, {UNDECIDED})
+        assert (other.shipped, engines) == (None, {UNDECIDED})
         assert other.versions() == {"GPU": CARDS[card].name}
 
 
@@ -152,16 +152,15 @@ def test_a_card_is_what_its_maker_states():
     page = (Path(__file__).parents[3] / "docs/explain.md").read_text("utf-8")
     for name, card in CARDS.items():
         row = next(line for line in page.splitlines() if line.startswith(f"| `{name}`"))
-        rates = [card.tflops.get(precision) for precision in PRECISIONS]
-        stated = [*rates, card.bandwidth, card.gigabytes, card.count]
+        stated = [*card.tflops, None, None][:3] + [card.bandwidth, card.gigabytes, card.count]
         cells = [cell.strip() for cell in row.split("|")[2:-1]]
         assert [float(cell) if cell else None for cell in cells] == stated
     assert H200.processors == runtime.H200
     assert USUAL in CARDS
     for card in CARDS.values():
         rates, processors = card.tflops, card.processors
-        assert sorted(rates.values()) == list(rates.values()), "fp32, tf32, bf16"
-        assert card.has_tf32 == (card.capability >= (8, 0)) == ("bf16" in rates)
+        assert sorted(rates) == list(rates), "fp32, tf32, bf16"
+        assert card.has_tf32 == (card.capability >= (8, 0)) == (len(rates) == 3)
         assert processors.shared_of_block <= processors.shared == card.shared[0] * 1024
     h100, t4 = DryBackend(CARDS["h100"]), DryBackend(CARDS["t4"])
     assert h100.limits("bf16") == Limits(989.4e3, 3350)
