@@ -65,10 +65,10 @@ def open_backend(
 def foreseen_card(
     card: str | None, device: Device | None, configured: Device, measure: bool
 ) -> str | None:
-    """The card whose calls are foreseen, without a GPU: the one named, or the usual one where cuda
-    is wanted and there is no GPU; None where a backend is opened.
+    """The card whose calls are foreseen: the one named, or the usual one where cuda is wanted and
+    there is no GPU; None where a backend is opened. ``device``: in place of the config's.
 
-    ``device``: in place of the config's. Raises UsageError for what no card alone can do.
+    Raises UsageError for what no card alone can do.
     """
     if card is not None and device not in (None, "cuda"):
         raise UsageError(f"card {card} is a GPU: it does not go with the device {device}")

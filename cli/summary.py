@@ -81,8 +81,7 @@ def summary(
 
     from ..backends.cuda.cards import USUAL
     from ..reports.compress_report import CompressedReport
-    from ..reports.explain_text import foreseen_text
-    from ..reports.foreseen import by_layer, by_layer_text, foresee
+    from ..reports.foreseen import by_layer_text, foresee
     from ..reports.summary import summarize, with_batch
     from ..reports.summary_text import as_text
     from ..training.records.formats.dnnz import is_compressed, read_compressed
@@ -98,16 +97,12 @@ def summary(
         report = CompressedReport(read_compressed(path), trained.network)
     if as_json:
         more = {} if report is None else {"compressed": report.to_json()}
-        if told and told.foreseen:
-            more["card"] = {**told.foreseen.to_json(), "layers": by_layer(told)}
+        more |= {} if told is None else {"explained": told.to_json()}
         console.say(json.dumps({**result.to_json(), **more}, indent=1))
         return
-    about = foreseen_text(told.foreseen, console.width()) if told and told.foreseen else []
-    for line in [*about, *([""] if about else [])]:
-        console.tell(line)
+    if told is not None:
+        console.tell(by_layer_text(told, console.width()))
     console.tell(as_text(replace(result, config=title), console.width()))
-    for line in ["", *by_layer_text(told, console.width())] if told else ():
-        console.tell(line)
     if report is not None:
         console.tell("")
         console.tell(report.as_text(console.width()))

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,9 @@ from .fusion import replacements, same_op
 from .glance import glance
 from .roofline import roofline
 from .svg import written
+
+if TYPE_CHECKING:
+    from ..backends.cuda.cards import Card
 
 _FEWEST, _MOST = 3, 200
 _BUDGET = 1.0
@@ -164,22 +167,19 @@ class WholeStep:
 
 @dataclass(frozen=True)
 class Foreseen:
-    """The card that a step was foreseen for, without a GPU, and what its maker states of it.
+    """The card that a step was foreseen for, without a GPU; ``needed``: bytes, at most.
 
-    ``memory``, ``needed``: its bytes, and those that training takes at most. ``timed``: the
-    packaged config whose choices, timed on such a card, were taken; None where there are none.
+    ``timed``: the packaged config whose choices, timed on such a card, were taken, if any were.
     """
 
-    card: str
+    card: Card
     precision: str
     limits: Limits
-    processors: int
-    memory: int
     needed: int
     timed: str | None
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "limits": self.limits.to_json()}
+        return {**vars(self), "limits": self.limits.to_json(), "card": self.card.name}
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ class Explanation:
             "versions": dict(self.versions),
             "batch_size": self.batch_size,
             "at_a_glance": glance(self),
-            **({} if about is None else {"card": about.to_json()}),
+            **({} if about is None else {"foreseen": about.to_json()}),
             "limits": limits and limits.to_json(),
             "layers": [
                 {"name": layer, "operations": [member.to_json() for member in members]}

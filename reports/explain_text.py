@@ -21,7 +21,6 @@ _COLUMNS = (8, 8, 11, 9)
 # Instead of a share above 100%.
 _CACHED = "faster"
 # Of a step that is foreseen.
-NOT_MEASURED = "Not measured, no GPU was used: a step on one {}"
 DECIDED = "decided by timing on the card"
 # The least width of the text on the left, whatever the terminal.
 _NARROWEST = 24
@@ -123,15 +122,14 @@ def _introduction(explanation: Explanation, page: _Page) -> list[str]:
 
 def foreseen_text(about: Foreseen, width: int | None) -> list[str]:
     """That nothing was measured, what the limits are, and where choices come from."""
-    choices = f"the defaults; explain lists what else may be {DECIDED}"
-    if about.timed:
-        choices = f"those that ship with dnnstack for {about.timed}, timed on this card"
+    card, limits = about.card, about.limits
+    ships = f"those that ship with dnnstack for {about.timed}, timed on this card"
     texts = (
-        NOT_MEASURED.format(about.card),
-        f"limits by its maker: {about.limits.gflops / 1e3:g} TFLOP/s in {about.precision}, "
-        f"{about.limits.gbytes:g} GB/s, {about.processors} multiprocessors; training takes at most "
-        f"{about.needed / 1e9:.2f} of its {about.memory / 1e9:g} GB",
-        f"choices: {choices}",
+        f"Not measured, no GPU was used: a step on one {card.name}",
+        f"limits by its maker: {limits.gflops / 1e3:g} TFLOP/s in {about.precision}, "
+        f"{limits.gbytes:g} GB/s, {card.count} multiprocessors; training takes at most "
+        f"{about.needed / 1e9:.2f} of its {card.gigabytes:g} GB",
+        f"choices: {ships if about.timed else f'the defaults; explain lists what is {DECIDED}'}",
     )
     return [line for text in texts for line in _Page(width).broken(text, "", "  ")]
 

@@ -6,13 +6,14 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ..backends.cuda.cards import CARDS
 from ..backends.cuda.dry_backend import DryBackend
+from ..common.printable import paragraph
 from ..configs import RunConfig
 from ..graph.graph import Op
 from .explain import Explanation, Foreseen, calls_of, explain, sum_known
+from .explain_text import foreseen_text
 from .tables import table
 from .units import time_text
 
@@ -29,32 +30,22 @@ def foresee(config: RunConfig, file: Path, card: str, notice: Callable[[str], No
     """
     backend = DryBackend(CARDS[card])
     found = explain(config, file, backend, False, notice)
-    limits = backend.limits(config.run.precision)
-    operations = [replace(each, limits=limits) for each in found.operations]
-    if not backend.table.config:
-        rivals = rivals_of(backend)
-        operations = [
-            replace(each, candidates=candidates)
-            if len(candidates := tuple(rivals.get(each.op, ()))) > 1
-            else each
-            for each in operations
-        ]
-    about = Foreseen(
-        card=backend.device.name,
-        precision=backend.precision(config.run.precision),
-        limits=limits,
-        processors=backend.device.count,
-        memory=int(backend.device.gigabytes * 1e9),
-        needed=backend.needed,
-        timed=backend.table.config or None,
-    )
+    precision, ships = backend.made.precision, backend.shipped
+    limits = backend.limits(precision)
+    rivals = {} if ships else rivals_of(backend)
+    operations = []
+    for each in found.operations:
+        ways = tuple(rivals.get(each.op, ()))
+        operations.append(replace(each, limits=limits, candidates=ways if len(ways) > 1 else ()))
+    timed = ships.tables[0].config if ships else None
+    about = Foreseen(CARDS[card], precision, limits, backend.needed, timed)
     return replace(found, operations=tuple(operations), foreseen=about)
 
 
 def rivals_of(backend: DryBackend) -> dict[Op, dict[str, None]]:
     """What operations become with one choice or another: the functions of their calls."""
     found = defaultdict[Op, dict[str, None]](dict)
-    for executable in backend.others():
+    for executable in backend.made.others():
         for name, graph in executable.graphs.items():
             calls = defaultdict[Op, list[str]](list)
             for op, call in calls_of(executable, name):
@@ -64,22 +55,12 @@ def rivals_of(backend: DryBackend) -> dict[Op, dict[str, None]]:
     return found
 
 
-def by_layer(told: Explanation) -> list[dict[str, Any]]:
-    """Of each layer its name, the functions of its calls, and the least seconds that they take."""
-    return [
-        {
-            "name": layer,
-            "calls": [*dict.fromkeys(c.bound.function for each in members for c in each.calls)],
-            "limit_seconds": sum_known(each.limit_seconds for each in members),
-        }
-        for layer, members in told.by_layer().items()
-    ]
-
-
-def by_layer_text(told: Explanation, width: int | None) -> list[str]:
-    """The same as a table."""
-    rows = [
-        (each["name"], time_text(each["limit_seconds"]), ", ".join(each["calls"]) or ELSEWHERE)
-        for each in by_layer(told)
-    ]
-    return table([("layer", "at least", "calls"), *rows], "<><", width, prose=True)
+def by_layer_text(told: Explanation, width: int | None) -> str:
+    """The calls that each layer becomes, and the least time that they take."""
+    rows = [("layer", "at least", "calls")]
+    for layer, members in told.by_layer().items():
+        functions = dict.fromkeys(c.bound.function for each in members for c in each.calls)
+        least = sum_known(each.limit_seconds for each in members)
+        rows.append((layer, time_text(least), ", ".join(functions) or ELSEWHERE))
+    about = foreseen_text(told.foreseen, width) if told.foreseen else []
+    return paragraph([*about, "", *table(rows, "<><", width, prose=True), ""])

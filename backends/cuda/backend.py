@@ -53,6 +53,7 @@ REFUSABLE = ("overlap", "apart", "quiet")
 # The choices of a whole step; all others are of one section: the name has a slash.
 WHOLE = ("layout", "pad", "streams", "ending", *REFUSABLE)
 _LISTED = 6
+Plan = CompilePlan[CudaExecutable]
 
 
 class CudaBackend:
@@ -65,6 +66,10 @@ class CudaBackend:
     name = "cuda"
     waiting_threads = 0
     rewrites = REWRITES
+    executable: type[CudaExecutable] = CudaExecutable
+    free_bytes = staticmethod(free_bytes)
+    # What the sections that were compiled last take at most.
+    needed = 0
 
     @property
     def pieces(self) -> int:
@@ -111,18 +116,17 @@ class CudaBackend:
             residency: Residency = "device" if options.residency == "device" else "stream"
             options = replace(options, precision="fp32", fusion=False, residency=residency)
 
-        def planned(
-            graphs: Sections, trained: Sections, chosen: Precision
-        ) -> CompilePlan[CudaExecutable]:
+        def planned(graphs: Sections, trained: Sections, chosen: Precision) -> Plan:
             arithmetic = Arithmetic.of(chosen, options.fusion, options.deterministic)
             arithmetic = replace(arithmetic, lecture=lectured)
-            free = self._pictures.reserve(trained.values()) + free_bytes()
+            free = self._pictures.reserve(trained.values()) + self.free_bytes()
             streamed, memory = choose_residency(graphs, chosen, options, free)
             if streamed:
                 self._pictures.free()
             # Of those that evaluate, none keeps memory when it is closed.
             pictures = self._pictures if trained else None
             check_fits(memory, free, self.device.name)
+            self.needed = memory.total
             offered: list[Shipped] = []
 
             def build(graphs: Sections, tuning: Tuning, notes: Sequence[str]) -> CudaExecutable:
@@ -132,7 +136,7 @@ class CudaBackend:
                 streams = [self._stream(i, chosen == "tf32") for i in range(count)]
                 notes = (*notes, *_notices(graphs))
                 how = (arithmetic, notes, self._capture, streamed, pictures)
-                made = CudaExecutable(graphs, tuning, streams, *how)
+                made = self.executable(graphs, tuning, streams, *how)
                 for table in offered:
                     if table.choices == tuning.choices:
                         _check(table, made)
@@ -159,7 +163,11 @@ class CudaBackend:
                 training_only=REFUSABLE,
             )
 
-        return compiled(self, sections, options, planned)
+        return compiled(self, sections, options, lambda *of: self._planned(planned(*of), *of))
+
+    def _planned(self, plan: Plan, _: Sections, trained: Sections, precision: Precision) -> Plan:
+        """What is compiled in place of a plan."""
+        return plan
 
     def precision(self, wanted: Precision) -> Precision:
         if wanted == "auto":

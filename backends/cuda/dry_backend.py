@@ -15,28 +15,30 @@ from typing import Any
 from ...common.errors import LibraryError, ShapeError
 from ...graph.graph import Tensor
 from ...graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
-from ...graph.rewrites import rewritten
 from ..base import Array, BoundCall, Limits, Options, Precision
 from ..compiling import Choices, Sections
 from ..tuning import Tuning, fingerprint, training_sections
-from .backend import DEFAULT_CHOICES, CudaBackend
+from . import tuned
+from .backend import CudaBackend, Plan
 from .binding.bind import Arithmetic, Binder
 from .binding.choices import AtEnd
 from .binding.ending import BATCH, TAIL
 from .binding.feeds import Feeds
+from .binding.launches import Stream
 from .binding.layouts import Geometry, add_shared
+from .binding.pictures import Pictures
 from .binding.store import Store
 from .cards import Card
 from .dry_run import STREAM, Cuda, Silent
 from .executable import CudaExecutable
 from .libraries.conv_plans import WORKSPACE_LIMIT, ConvSpec
-from .memory_plan import check_fits, choose_residency
-from .tuned import Shipped, of_card
+from .libraries.layout import BFLOAT
 from .tuner import LAYOUTS
 
-UNDECIDED = "engine decided by timing on the card"
+ENGINE, UNDECIDED = "cudnnBackendExecute", "engine decided by timing on the card"
 _ROLES = {Conv2d: "forward", Conv2dBackwardData: "data", Conv2dBackwardFilter: "filter"}
 _ENDINGS = ("", BATCH, TAIL, f"{TAIL},{BATCH}")
+PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16")
 # What a search passes over, too: choices that do not go together.
 _UNFIT = (LibraryError, ShapeError, ValueError)
 
@@ -58,58 +60,81 @@ class _Convolution(Silent):
     def plans(self) -> int:
         return 1
 
-    def name(self, index: int) -> str:
-        return UNDECIDED
-
     def choice(self, index: int) -> str:
         return str(index)
 
+    name = choice
+
     def choose(self, index: int | None = None, like: str = "") -> None:
         self.plan_name = like or (UNDECIDED if index is None else f"plan {index}")
-        self.plan = index
 
 
 class DryExecutable(CudaExecutable):
-    """Sections bound to a card in a dry run: their calls can be read, and nothing runs."""
+    """Sections bound to a card in a dry run: their calls can be read, and nothing runs.
+
+    ``plans``: the names of cuDNN's that are known, by the names of choices.
+    """
+
+    plans: Mapping[str, str] = {}
 
     def __init__(
         self,
         graphs: Sections,
         tuning: Tuning,
-        card: Card,
+        streams: Sequence[Stream],
         arithmetic: Arithmetic,
-        streamed: bool,
-        plans: Mapping[str, str],
+        notices: Sequence[str] = (),
+        *how: Any,
     ) -> None:
-        """``plans``: the names of cuDNN's, by the names of choices."""
-        self._plans = plans
-        self.graphs, self.tuning, self.notices = graphs, tuning, ()
-        self._store = Store(Cuda())
-        if streamed:
+        self.graphs, self.tuning, self.notices, self._streams = graphs, tuning, notices, streams
+        self._arithmetic, self._how, self._store = arithmetic, how, Store(Cuda())
+        if how[1]:
             self._store.feeds = Feeds(graphs, lambda step: 0, self._store.cuda)
-        convolution: Any = _Convolution
-        stream = replace(
-            STREAM,
-            convolution=convolution,
-            overlaps=lambda: card.capability >= (9, 0),
-            processors=card.processors,
-        )
         add_shared(self._store, graphs, Geometry(tuning.choices, arithmetic.dtype))
-        streams = [stream] * int(tuning.choices.get("streams", "1"))
-        given = (self._store, streams, arithmetic, tuning.choices, lambda: stream)
+        given = (self._store, streams, arithmetic, tuning.choices, lambda: streams[0])
         self._sections = {name: Binder(graph, *given) for name, graph in graphs.items()}
         for binder in self._sections.values():
             binder.bind()
 
+    @property
+    def precision(self) -> Precision:
+        return PRECISIONS[0 if self._arithmetic.exact else 1 + (self._arithmetic.dtype == BFLOAT)]
+
+    def bound(self, graphs: Sections, choices: Choices) -> DryExecutable:
+        """Sections with other choices."""
+        streams = [self._streams[0]] * int(choices.get("streams", "1"))
+        tuning = Tuning("cuda", choices=choices)
+        return DryExecutable(graphs, tuning, streams, self._arithmetic, (), *self._how)
+
+    def others(self) -> Iterator[DryExecutable]:
+        """Those that train, with the choices that timing may take: each way of each in turn."""
+        trained, layouts = training_sections(self.graphs), LAYOUTS[self.precision]
+        if self._arithmetic.lecture:
+            return
+        every = [self.bound(trained, layout) for layout in layouts]
+        yield from every
+        changes = [{"ending": ending} for ending in _ENDINGS]
+        by_name = defaultdict[str, list[str]](list)
+        for name, text in (way for binder in every[0].binders() for way in _ways(binder)):
+            if text.startswith(AtEnd.mark):
+                # A step has one.
+                changes.append({name: text, "ending": _ENDINGS[-1]})
+            else:
+                by_name[name].append(text)
+        for turn in range(max(map(len, by_name.values()), default=0)):
+            changes.append({name: texts[turn % len(texts)] for name, texts in by_name.items()})
+        for changed in changes:
+            with suppress(*_UNFIT):
+                yield self.bound(trained, {**layouts[0], **changed})
+
     def calls(self, section: str) -> list[BoundCall]:
         named = self._sections[section].choice
-        return [
-            replace(call, implementation=self._plans[key])
-            if (key := named(call.op, _ROLES.get(type(call.op), ""))) in self._plans
-            and call.function == "cudnnBackendExecute"
-            else call
-            for call in super().calls(section)
-        ]
+
+        def known(call: BoundCall) -> BoundCall:
+            plan = self.plans.get(named(call.op, _ROLES.get(type(call.op), "")))
+            return replace(call, implementation=plan) if plan and call.function == ENGINE else call
+
+        return [*map(known, super().calls(section))]
 
     def write(self, tensor: Tensor, array: Array) -> None:
         """Nothing: no data are kept."""
@@ -119,65 +144,48 @@ class DryExecutable(CudaExecutable):
 
 
 class DryBackend(CudaBackend):
-    """A card, by what its maker states; ``compile`` gives a DryExecutable.
+    """A card, by what its maker states; ``compile`` gives a DryExecutable, which is ``made`` then.
 
-    ``made``: what was compiled last; ``mark``: that of its tables of choices; ``table``: the one
-    that ships, or the defaults, of no config; ``needed``: the bytes that it takes at most.
+    ``mark``: of the tables of choices for that; ``shipped``: the file of those that ship, with the
+    one that was taken.
     """
 
+    executable = DryExecutable
     made: DryExecutable
-    mark: str
-    table: Shipped
-    needed: int
+    mark = ""
+    shipped: tuned.Card | None = None
 
     def __init__(self, card: Card) -> None:
         self.device: Any = card
+        self.free_bytes = lambda: int(card.gigabytes * 1e9)
+        self._capture, self._pictures, self._tune = True, Pictures(), True
 
     def compile(self, sections: Sections, options: Options | None = None) -> DryExecutable:
-        options = options or Options()
-        precision = self.precision(options.precision)
-        rewrites = self.rewrites if options.fusion else {}
-        graphs = {name: rewritten(graph, rewrites) for name, graph in sections.items()}
-        free = int(self.device.gigabytes * 1e9)
-        streamed, memory = choose_residency(graphs, precision, options, free)
-        check_fits(memory, free, self.device.name)
-        given = training_sections(graphs), options.deterministic
-        self.mark = fingerprint(*given, numbers=False)
-        ships = options.tune and options.tune_seconds is None
-        found = of_card(self.device.name, self.mark, precision) if ships else None
-        default = Shipped("", precision, self.mark, DEFAULT_CHOICES[precision])
-        self.table = found.tables[0] if found else default
-        self._environment = found.environment if found else {"GPU": self.device.name}
-        self._how = Arithmetic.of(precision, options.fusion, options.deterministic), streamed
-        self._precision = precision
-        self.needed = memory.total
-        self.made = self._bound(graphs, self.table.choices)
-        return self.made
+        self._tune = (options or Options()).tune
+        made = super().compile(sections, options)
+        assert isinstance(made, DryExecutable)
+        self.made, made.plans = made, self.shipped.tables[0].plans if self.shipped else {}
+        return made
 
-    def _bound(self, graphs: Sections, choices: Choices) -> DryExecutable:
-        tuning = Tuning(self.name, choices=choices)
-        return DryExecutable(graphs, tuning, self.device, *self._how, self.table.plans)
+    def _stream(self, index: int, tf32: bool) -> Stream:
+        card: Card = self.device
+        given: dict[str, Any] = {"convolution": _Convolution, "processors": card.processors}
+        return replace(STREAM, overlaps=lambda: card.capability >= (9, 0), **given)
 
-    def others(self) -> Iterator[DryExecutable]:
-        """What was compiled, with the choices that timing may take: each way of each in turn."""
-        trained, made = training_sections(self.made.graphs), list[DryExecutable]()
-        for layout in LAYOUTS[self._precision]:
-            made.append(self._bound(trained, layout))
-        yield from made
-        ways = [way for binder in made[0].binders() for way in _ways(binder)]
-        changes = [{"ending": ending} for ending in _ENDINGS]
-        changes += [{name: text, "ending": _ENDINGS[-1]} for name, text in ways if _is_end(text)]
-        for changed in (*changes, *_in_turn(ways)):
-            with suppress(*_UNFIT):
-                yield self._bound(trained, {**LAYOUTS[self._precision][0], **changed})
+    def _planned(self, plan: Plan, _: Sections, trained: Sections, precision: Precision) -> Plan:
+        self.mark, known = fingerprint(trained, *plan.extra, numbers=False), None
+        if self._tune and not plan.thorough:
+            known = tuned.of_card(self.device.name, self.mark, precision)
+        self.shipped, choices = known, known.tables[0].choices if known else plan.choices
+        return replace(plan, search=None, choices=choices)
 
     def limits(self, precision: Precision = "auto") -> Limits:
-        card: Card = self.device
-        return Limits(card.tflops[self.precision(precision)] * 1e3, card.bandwidth)
+        rate = self.device.tflops[PRECISIONS.index(self.precision(precision))]
+        return Limits(rate * 1e3, self.device.bandwidth)
 
     def versions(self) -> Mapping[str, str]:
         """Those that the choices were timed with, where a table of them ships."""
-        return self._environment
+        return self.shipped.environment if self.shipped else {"GPU": self.device.name}
 
 
 def _ways(binder: Binder) -> Iterator[tuple[str, str]]:
@@ -193,17 +201,3 @@ def _ways(binder: Binder) -> Iterator[tuple[str, str]]:
             # By the kernel: the last of each.
             kernels = {candidates.name(index).partition(" ")[0]: index for index in every}
             yield from ((name, f"{mark}{candidates.choice(at)}") for at in kernels.values())
-
-
-def _in_turn(ways: Sequence[tuple[str, str]]) -> Iterator[dict[str, str]]:
-    """Each way once, of all choices at the same time; not those of which a step has only one."""
-    by_name = defaultdict[str, list[str]](list)
-    for name, text in ways:
-        if not _is_end(text):
-            by_name[name].append(text)
-    for turn in range(max(map(len, by_name.values()), default=0)):
-        yield {name: texts[turn % len(texts)] for name, texts in by_name.items()}
-
-
-def _is_end(text: str) -> bool:
-    return text.startswith(AtEnd.mark)

@@ -121,7 +121,7 @@ def test_a_step_on_a_card_that_need_not_be_there():
     )
     functions = {call.bound.function for each in found.operations for call in each.calls}
     assert {"cublasSgemm", "cublasSgemv", "cublasSaxpy"} <= functions
-    assert found.foreseen.card == "NVIDIA H100 80GB HBM3"
+    assert found.foreseen.card.name == "NVIDIA H100 80GB HBM3"
     assert found._repr_html_().count("Not measured") == 1
     with pytest.raises(UsageError, match=r"card: expected h100, .* did you mean 'h100'"):
         dnnstack.explain("mlp.yaml", card="h10")

@@ -65,14 +65,12 @@ def test_a_card_s_calls_limits_and_what_timing_decides(run):
     assert "decided by timing on the card: cublasGemmEx" in "\n".join(decided)
     told = json.loads(run(*given, "--card", "h100", "--json", status=0).stdout)
     assert (told["limits"], told["whole_step"], told["backend"]) == (None, None, "cuda")
-    card = told["card"]
+    card = told["foreseen"]
     assert card.pop("needed") > 1e8
     assert card == {
         "card": H100,
         "precision": "bf16",
         "limits": {"gflops": 989.4e3, "gbytes_per_second": 3350},
-        "processors": 132,
-        "memory": 80_000_000_000,
         "timed": None,
     }
     for op in (op for layer in told["layers"] for op in layer["operations"]):

@@ -6,12 +6,13 @@ import os
 from collections import defaultdict
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from dnnstack.backends.base import Limits, Options
 from dnnstack.backends.cuda import tuned
 from dnnstack.backends.cuda.cards import CARDS, USUAL
-from dnnstack.backends.cuda.dry_backend import UNDECIDED, DryBackend
+from dnnstack.backends.cuda.dry_backend import ENGINE, PRECISIONS, UNDECIDED, DryBackend
 from dnnstack.backends.cuda.libraries import runtime
 from dnnstack.backends.cuda.tuner import LAYOUTS
 from dnnstack.common.errors import BackendUnavailableError, ConfigError
@@ -25,12 +26,11 @@ from ...support.whole_sections import packaged_sections
 from .taped import bind, tape
 
 __all__ = ["tape"]
-H200, PRECISIONS = CARDS["h200"], ("fp32", "tf32", "bf16")
+H200 = CARDS["h200"]
 FEW = (
     *("lenet.yaml", "mlp.yaml", "lenet5.yaml", "digits.yaml", "ecg.yaml", "cifar10-quick.yaml"),
     *("cifar10-resnet20.yaml", "cifar10-airbench-muon.yaml", "lenet-space.yaml"),
 )
-ENGINE = "cudnnBackendExecute"
 WAYS = (
     {"overlap": "joins", "ending": "tail,batch"},
     {"overlap": "chains", "ending": "batch", "quiet": "tensor_conv,sgd_update", "streams": "2"},
@@ -78,7 +78,7 @@ def test_a_card_gets_the_calls_of_a_device(tape, name):
     choices = {"streams": "1", **layout}
     for turn in range(TURNS):
         real = bind(dry.graphs, precision, choices)
-        assert list(told(backend._bound(dry.graphs, choices))) == list(told(real))
+        assert list(told(backend.made.bound(dry.graphs, choices))) == list(told(real))
         assert list(missing(real, rivals)) == []
         choices = {"streams": "1", **layout, **WAYS[(number + turn) % 3]}
         choices = drawn_choices(real, f"{name} {turn}", choices)
@@ -97,7 +97,7 @@ def test_every_config_can_be_foreseen(name):
         for card, table in found:
             assert table.graph == backend.mark, "release/tuned.py --renew"
             # Networks that differ in nothing that matters share tables.
-            assert bool(backend.table.config) or card != H200.name
+            assert backend.shipped or card != H200.name
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -107,7 +107,7 @@ def test_inference_can_be_foreseen(sections, precision):
     functions = [call.function for call in backend.made.calls("infer")]
     assert functions.count(ENGINE) == 2
     assert not any("backward" in name or "update" in name for name in functions)
-    assert next(backend.others()).graphs == {}
+    assert next(backend.made.others()).graphs == {}
 
 
 def given(name):
@@ -128,12 +128,12 @@ def test_what_ships_for_a_card_is_shown():
     """Its plans by name, its kernels; other cards, and a search that is asked for, go without."""
     sections, backend = given("cifar10-resnet20.yaml"), DryBackend(H200)
     backend.compile(sections, Options("tf32"))
-    assert backend.table.config == "cifar10-resnet20.yaml"
+    assert backend.shipped.tables[0].config == "cifar10-resnet20.yaml"
     assert backend.versions()["cuDNN"] == "9.19"
     calls = backend.made.calls("train")
     engines = [call.implementation for call in calls if call.function == ENGINE]
     assert engines
-    assert set(engines) <= set(backend.table.plans.values())
+    assert set(engines) <= set(backend.made.plans.values())
     for card, options in (
         ("a100", Options("tf32")),
         ("h200", Options("tf32", tune=False)),
@@ -143,17 +143,24 @@ def test_what_ships_for_a_card_is_shown():
         other = DryBackend(CARDS[card])
         calls = other.compile(sections, options).calls("train")
         engines = {call.implementation for call in calls if call.function == ENGINE}
-        assert (other.table.config, engines) == ("", {UNDECIDED})
+        assert (other.shipped, engines) == (None, {UNDECIDED})
         assert other.versions() == {"GPU": CARDS[card].name}
 
 
 def test_a_card_is_what_its_maker_states():
+    """The page says the same; and some of it holds for all cards."""
+    page = (Path(__file__).parents[3] / "docs/explain.md").read_text("utf-8")
+    for name, card in CARDS.items():
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{name}`"))
+        stated = [*card.tflops, None, None][:3] + [card.bandwidth, card.gigabytes, card.count]
+        cells = [cell.strip() for cell in row.split("|")[2:-1]]
+        assert [float(cell) if cell else None for cell in cells] == stated
     assert H200.processors == runtime.H200
     assert USUAL in CARDS
     for card in CARDS.values():
         rates, processors = card.tflops, card.processors
-        assert sorted(rates.values()) == list(rates.values()), "fp32, tf32, bf16"
-        assert card.has_tf32 == (card.capability >= (8, 0)) == ("bf16" in rates)
+        assert sorted(rates) == list(rates), "fp32, tf32, bf16"
+        assert card.has_tf32 == (card.capability >= (8, 0)) == (len(rates) == 3)
         assert processors.shared_of_block <= processors.shared == card.shared[0] * 1024
     h100, t4 = DryBackend(CARDS["h100"]), DryBackend(CARDS["t4"])
     assert h100.limits("bf16") == Limits(989.4e3, 3350)
@@ -189,6 +196,6 @@ def test_a_gpu_gets_what_was_foreseen(cuda, name, precision):
     rivals = rivals_of(backend)
     for tune in (False, True):
         with closing(cuda.compile(sections, Options(precision, tune=tune))) as real:
-            again = backend._bound(real.graphs, real.tuning.choices)
+            again = backend.made.bound(real.graphs, real.tuning.choices)
             assert list(told(again)) == list(told(real))
             assert list(missing(real, rivals)) == []
