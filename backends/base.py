@@ -77,6 +77,9 @@ class Limits:
     gflops: float
     gbytes: float
 
+    def to_json(self) -> dict[str, float]:
+        return {"gflops": self.gflops, "gbytes_per_second": self.gbytes}
+
 
 def check_array(tensor: Tensor, array: Array) -> None:
     """Raise ShapeError for an array that ``write`` cannot give to a tensor.

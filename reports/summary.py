@@ -172,10 +172,7 @@ def summarize(
     data nor a device. Raises ShapeError, ConfigError or DatasetError if the config cannot be
     trained.
     """
-    if batch_size is not None:
-        data = config.data.model_copy(update={"batch_size": batch_size})
-        config = config.model_copy(update={"data": data})
-    config, _ = shared_out(config, ranks, None)
+    config, _ = shared_out(with_batch(config, batch_size), ranks, None)
     check_declared(config)
     info = describe_data(config) if info is None else info
     if batch_size is not None and info.train_count is not None:
@@ -216,6 +213,13 @@ def summarize(
         sent_bytes=sum(sent.values()),
         sent_by_phase=sent,
     )
+
+
+def with_batch(config: RunConfig, size: int | None) -> RunConfig:
+    """The config with another batch; None: as it is."""
+    if size is None:
+        return config
+    return config.model_copy(update={"data": config.data.model_copy(update={"batch_size": size})})
 
 
 def _sent(graphs: Sequence[Graph], own: int, rank: int) -> dict[str, int]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 
 from ..support.ran import ran
@@ -61,3 +62,29 @@ def test_a_run_is_named_as_for_eval(run, run_in, trained):
     assert "tinny: no such file or run; did you mean 'tiny'? Runs in runs: tiny" in wrong.stderr
     wrong = run_in(trained, "summary", "--checkpoint", "runs")
     assert "runs: is a folder, but not that of a run" in wrong.stderr
+
+
+def test_a_card_has_the_calls_of_each_layer(run):
+    """With the batch that is asked for; --device cuda alone means the usual one."""
+    given = ("summary", "--config", "lenet.yaml")
+    text = run(*given, "--card", "t4", status=0).stdout
+    assert text.startswith("Not measured, no GPU was used: ")
+    assert "Tesla T4\nlimits by its maker: 8.1 TFLOP/s in fp32, 320 GB/s" in text
+    assert re.search(r"\nconv2d_2  +[\d.]+ us  cudnnBackendExecute\n", text)
+    assert re.search(r"\nflatten_1  +no call of its own\n", text)
+    assert "Not measured" not in run(*given, status=0).stdout
+    small, large = (
+        json.loads(run(*given, "--device", "cuda", "--batch-size", n, "--json", status=0).stdout)
+        for n in ("64", "6400")
+    )
+    assert small["card"]["card"] == "NVIDIA H100 80GB HBM3"
+    assert small["card"]["needed"] < large["card"]["needed"]
+    names = [layer["name"] for layer in small["card"]["layers"]]
+    assert names[:2] == ["data", "conv2d_1"]
+    dense = next(layer for layer in small["card"]["layers"] if layer["name"] == "dense_1")
+    assert dense["calls"] == ["tensor_dense", "dense_tail"], "those that ship"
+    seconds = [
+        sum(layer["limit_seconds"] or 0 for layer in each["card"]["layers"])
+        for each in (small, large)
+    ]
+    assert 20 * seconds[0] < seconds[1] < 100 * seconds[0]

@@ -104,7 +104,7 @@ def test_nothing_is_stored_that_is_not_compared():
     wanted |= {f"{net} by {ranks} ranks" for net, ranks in RANKS}
     wanted |= {f"search of {name} in {precision}" for name, precision in SEARCHES}
     wanted |= {"operations", "files", "short orders", "first convolutions"}
-    wanted |= {"strided convolutions", "two updates"}
+    wanted |= {"strided convolutions", "two updates", "sizes of first convolutions"}
     assert names("cuda") == wanted | {"tilings of convolutions", "tilings of products"}
 
 
