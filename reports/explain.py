@@ -269,7 +269,7 @@ def explain(
     """
     config, _ = shared_out(config, share.ranks, None)
     check_declared(config)
-    info = describe_data(config)
+    calls, info = config.run.calls, describe_data(config)
     network = build_network(config, info, file)
     check_memory(network, backend)
     scaling = preprocessing(config, info)
@@ -319,7 +319,7 @@ def explain(
         return Explanation(
             config=str(file),
             backend=backend.name,
-            versions=backend.versions(),
+            versions={**backend.versions(), **({"calls": calls} if calls else {})},
             batch_size=plan.batch_size,
             network=network,
             plain=stretch.train,

@@ -10,7 +10,7 @@ from math import inf
 from ...common.errors import BackendUnavailableError, CublasError, CudnnError
 from ...common.text import listed
 from ...graph.graph import Graph
-from ..base import Limits, Options, Precision, Residency
+from ..base import Limits, Options, Precision
 from ..collectives import on_one_machine
 from ..compiling import ChoiceError, Choices, CompilePlan, Sections, compiled
 from ..registry import without_kernel
@@ -113,8 +113,7 @@ class CudaBackend:
         lectured = options.calls == "lecture"
         if lectured:
             lecture.check(sections.values())
-            residency: Residency = "device" if options.residency == "device" else "stream"
-            options = replace(options, precision="fp32", fusion=False, residency=residency)
+            options = replace(options, precision="fp32", fusion=False)
 
         def planned(graphs: Sections, trained: Sections, chosen: Precision) -> Plan:
             arithmetic = Arithmetic.of(chosen, options.fusion, options.deterministic)

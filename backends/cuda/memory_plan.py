@@ -196,14 +196,15 @@ def choose_residency(
 ) -> tuple[bool, MemoryPlan]:
     """Whether data sets stay in host memory, and the plan with that; ``free``: bytes.
 
-    "auto" keeps them on the device if they fill at most the share and all else fits too.
+    "auto" keeps them on the device if they fill at most the share and all else fits too, but not
+    for a lecture's calls.
     """
     resident = plan_memory(graphs, precision, False, options.fusion, calls=options.calls)
     gathers = any(isinstance(op, GatherBatch) for graph in graphs.values() for op in graph.ops)
     if options.residency == "device" or not gathers:
         return False, resident
     fits = resident.data <= DATA_SHARE * free and resident.total <= free
-    if options.residency == "auto" and fits:
+    if options.residency == "auto" and fits and options.calls == "best":
         return False, resident
     return True, plan_memory(graphs, precision, True, options.fusion, calls=options.calls)
 

@@ -34,6 +34,14 @@ def test_a_short_training_can_be_measured(run):
     )
 
 
+@pytest.mark.parametrize(("value", "told"), [("lecture", "lecture"), ("best", None)])
+def test_calls_that_are_not_the_best_are_told(run, value, told):
+    given = ("explain", "--config", "tiny.yaml", "--device", "numpy", "--json")
+    done = run(*given, "--set", f"run.calls={value}", status=0)
+    assert json.loads(done.stdout)["versions"].get("calls") == told
+    assert ("run.calls: the lecture's calls are a GPU's" in done.stderr) == (told is not None)
+
+
 BLOCKED = """
 import sys
 blocked = ("cupy", "cupy_backends", "cudnn", "cuda")

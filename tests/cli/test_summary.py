@@ -39,6 +39,19 @@ def test_the_config_decides_the_batch_and_set_changes_it(run):
     assert json.loads(done.stdout)["batch_size"] == 3
 
 
+def test_a_lecture_s_calls_are_summed_up_as_they_are_made(run):
+    """Without fusion; and on a GPU as they lie there, unpadded, in fp32."""
+
+    def of(change):
+        found = run("summary", "--config", "tiny.yaml", "--set", change, "--json", status=0)
+        return json.loads(found.stdout)
+
+    lecture, plain, usual = map(of, ("run.calls=lecture", "run.fusion=false", "run.calls=best"))
+    for part in ("training_step_bytes", "evaluation_bytes"):
+        assert lecture[part] == plain[part] != usual[part]
+    assert lecture["gpu_training_bytes"]["total"] < plain["gpu_training_bytes"]["total"]
+
+
 def test_neither_data_nor_a_backend_is_touched(tmp_path):
     program = (
         "import sys; from dnnstack.cli.main import main;"

@@ -26,9 +26,8 @@ class Geometry:
         self.nhwc = choices.get("layout", "nhwc") == "nhwc"
         self.dtype = dtype
         self.pad = int(choices.get("pad", "1")) if self.nhwc else 1
-        plainly = choices.get("layout") == "plain"
-        self._row = 1 if plainly else ROWS[dtype]
-        self._units = 1 if plainly else UNITS[dtype]
+        multiples = (ROWS[dtype], UNITS[dtype])
+        self._row, self._units = (1, 1) if choices.get("layout") == "plain" else multiples
 
     def channels(self, count: int) -> int:
         """Stored channels of a picture or filters."""

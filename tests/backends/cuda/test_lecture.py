@@ -43,12 +43,14 @@ PICTURES = (
     "[conv2d: {filters: 6, kernel_size: 3}, relu, max_pool2d, conv2d: {filters: 5, kernel_size: 3},"
     " sigmoid, avg_pool2d, flatten, dense: {units: 37}, tanh, dense: {units: 10}, softmax]"
 )
+FIRST = "[flatten, softmax, dense: {units: 10}, softmax]"
 PLAIN, HEAVY = Sgd(), Sgd(momentum=0.9, weight_decay=0.01)
 COUNT, STEPS = 640, 20
 
 
-def step_of(text, shape, batch, rule=PLAIN):
+def step_of(text, shape, batch, rule=PLAIN, **loss):
     network = network_of(layers_of(text), shape)
+    vars(network.loss).update(loss)
     scaling = Preprocessing.standardize([0.5] * shape[0], [0.2] * shape[0])
     sizes = (batch, "data", COUNT, COUNT // batch, 1600)
     return network, composed.train_graph(network, *sizes, scaling, rule)
@@ -234,14 +236,12 @@ def trained(executable, network, graph):
     losses = losses_of(executable, graph, STEPS)
     tensors = [p.tensor for p in network.parameters()]
     slopes = [executable.read(graph.gradient(each)) for each in tensors]
-    outputs = [
-        executable.read(each) for name, each in graph.outputs.items() if "softmax" not in name
-    ]
+    outputs = [executable.read(each) for each in graph.tensors() if each.name.endswith(".y")]
     return [losses, *outputs, *slopes, *map(executable.read, tensors)]
 
 
 def check(executable, network, graph, rule):
-    exactly = ReferenceBackend(1).compile({"train": graph}, Options("fp64"))
+    exactly = ReferenceBackend(1).compile({"train": graph}, Options("fp64", fusion=False))
     got, want = (trained(each, network, graph) for each in (executable, exactly))
     slopes = len(network.parameters())
     for at, (mine, right) in enumerate(zip(got, want, strict=True)):
@@ -251,9 +251,17 @@ def check(executable, network, graph, rule):
     executable.close()
 
 
-@pytest.mark.parametrize("rule", [PLAIN, HEAVY])
-def test_the_calls_train_as_the_reference(computing, rule):
-    network, graph = step_of(DEEP, (3, 5, 5), 32, rule)
+@pytest.mark.parametrize(
+    ("text", "rule", "loss"),
+    [
+        (DEEP, PLAIN, {}),
+        (DEEP, HEAVY, {}),
+        (FIRST, PLAIN, {}),
+        (FIRST, PLAIN, {"reduction": "sum"}),
+    ],
+)
+def test_the_calls_train_as_the_reference(computing, text, rule, loss):
+    network, graph = step_of(text, (3, 5, 5), 32, rule, **loss)
     executable = bind({"train": graph}, "fp32", lecture.CHOICES, fusion=False, lecture=True)
     check(executable, network, graph, rule)
 
@@ -333,6 +341,7 @@ LACKING = {
     "loss={type: cross_entropy, label_smoothing: 0.1}": "CrossEntropy(loss)",
     "loss=squared_distance": "SquaredDistance(loss)",
     "train.accumulate=2": "Accumulate(sgd)",
+    "layers.2=softmax": "SoftmaxBackward(softmax_1)",
     "data.augment=[random_flip]": "GatherAugmented(data)",
     POOL.format("max", "stride: 1, padding: same"): "Pool2d(max_pool2d_1)",
 }
@@ -343,6 +352,12 @@ def test_what_the_slides_lack_is_refused(change):
     with pytest.raises(ConfigError) as caught:
         packaged_sections("mlp.yaml", "run.calls=lecture", change)
     assert str(caught.value).startswith(f"run.calls: 'lecture' has no call for {LACKING[change]};")
+
+
+def test_targets_are_classes():
+    _, graph = step_of(DEEP, (3, 5, 5), 32, target="distribution")
+    with pytest.raises(ConfigError, match=r"no call for CrossEntropy\(loss\)"):
+        lecture.check([graph])
 
 
 @pytest.mark.parametrize(
