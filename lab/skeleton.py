@@ -1,0 +1,119 @@
+"""The file that a student begins with: a right and slow kernel, in C, CUDA or Python."""
+
+from __future__ import annotations
+
+import re
+from textwrap import indent
+
+from .operations import Operation
+
+SUFFIXES = {"c": ".c", "cuda": ".cu", "python": ".py"}
+_LOOP = re.compile(r" *for (\w+) in range\((\w+)\):\n")
+_ABOUT = """\
+{name} for dnnstack lab run: {formula}.
+
+{arrays}
+{result}
+From here on it is yours: right and slow."""
+_RETURNS = "Return {} for sizes that it does not take: the library's call stays in its place."
+
+
+def skeleton(operation: Operation, language: str) -> str:
+    """The source; it is right as it stands."""
+    python = language == "python"
+    word = "None once it is done, 1" if python else "0 once it is done, 1"
+    result = _RETURNS.format(word)
+    if language == "cuda":
+        result = f"{operation.name}_launch says how it is launched: no blocks for sizes it does not take."
+    arrays = ", ".join(
+        f"{a.name}[{','.join(a.dims)}]{' is given' if a.is_input else ''}" for a in operation.arguments
+    )
+    about = _ABOUT.format(
+        name=operation.name, formula=operation.formula, arrays=f"{arrays}.", result=result
+    )
+    if python:
+        names = ", ".join((*(a.name for a in operation.arguments), *operation.numbers))
+        body = re.sub(r"\b(int|float) (?=\w+ =)", "", operation.loops)
+        return f'"""{about}"""\n\n\ndef {operation.name}({names}):\n{indent(body, "    ")}\n'
+    head = f"/* {about} */\n"
+    if language == "c":
+        body = f"{_braced(_flat(operation, operation.loops))}\n    return 0;"
+        return f"{head}{prototype(operation)}\n{{\n{body}\n}}\n"
+    return head + _cuda(operation)
+
+
+def prototype(operation: Operation, returns: str = "int", name: str = "") -> str:
+    """The kernel's head in C."""
+    arrays = [f"{'const ' * a.is_input}{a.dtype} *{a.name}" for a in operation.arguments]
+    numbers = [f"{dtype} {number}" for number, dtype in operation.numbers.items()]
+    return f"{returns} {name or operation.name}({', '.join([*arrays, *numbers])})"
+
+
+def _cuda(operation: Operation) -> str:
+    """A thread for each turn of the outer loops, and a kernel that says how many."""
+    loops, rest, sizes = [], operation.loops + "\n", list[str]()
+    while found := _LOOP.match(rest):
+        loops.append(found[1])
+        sizes.append(found[2])
+        rest = rest[found.end() :]
+    count = " * ".join(sizes) or "1"
+    lines, behind = [f"if (at >= {count}) return;"], ""
+    for name, size in zip(loops[::-1], sizes[::-1], strict=True):
+        lines.append(f"int {name} = at{behind} % {size};")
+        behind += f" / {size}"
+    depth = " " * 4 * len(loops)
+    body = re.sub(f"^{depth}", "", rest.rstrip("\n"), flags=re.M)
+    numbers = ", ".join(f"{dtype} {number}" for number, dtype in operation.numbers.items())
+    return "\n".join([
+        'extern "C" __global__ ' + prototype(operation, "void"),
+        "{",
+        "    int at = blockIdx.x * blockDim.x + threadIdx.x;",
+        *[f"    {line}" for line in lines],
+        _braced(_flat(operation, body)),
+        "}",
+        "",
+        "/* launch: blocks in x, y and z, threads of a block in x, y and z, bytes of shared memory. */",
+        f'extern "C" __global__ void {operation.name}_launch(int *launch, {numbers})',
+        "{",
+        f"    launch[0] = ({count} + 255) / 256;",
+        "    launch[3] = 256;",
+        "}",
+        "",
+    ])  # fmt: skip
+
+
+def _flat(operation: Operation, text: str) -> str:
+    """x[n,c] as x[n * C + c]."""
+    dims = {argument.name: argument.dims for argument in operation.arguments}
+
+    def index(found: re.Match[str]) -> str:
+        first, *rest = found[2].split(",")
+        for at, size in zip(rest, dims[found[1]][1:], strict=False):
+            first = f"({first}) * {size} + {at}" if " " in first else f"{first} * {size} + {at}"
+        return f"{found[1]}[{first}]"
+
+    names = "|".join(dims)
+    # An index may hold another array's.
+    inner = re.sub(rf"\b({names})\[([^][]*)\](?=\])", index, text)
+    return re.sub(rf"\b({names})\[((?:[^][]|\[[^][]*\])*)\]", index, inner)
+
+
+def _braced(text: str) -> str:
+    """Loops and conditions as C writes them."""
+    lines, open_at = list[str](), list[int]()
+    for line in [*text.splitlines(), ""]:
+        depth = len(line) - len(line.lstrip())
+        while open_at and depth <= open_at[-1]:
+            lines.append(" " * open_at.pop() + "}")
+        bare = line.strip()
+        if found := re.fullmatch(r"for (\w+) in range\((\w+)\):", bare):
+            name, size = found.groups()
+            bare = f"for (int {name} = 0; {name} < {size}; {name}++) {{"
+            open_at.append(depth)
+        elif found := re.fullmatch(r"if (.*):", bare):
+            bare = f"if ({found[1].replace(' and ', ' && ')}) {{"
+            open_at.append(depth)
+        elif bare:
+            bare = re.sub(r"(\d\.\d(?:e\d+)?)\b", r"\1f", bare).replace("//", "/") + ";"
+        lines += [" " * depth + bare] * bool(bare)
+    return indent("\n".join(lines), "    ")
