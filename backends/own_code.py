@@ -37,7 +37,11 @@ class Guarded:
         return time.perf_counter() - begin, status == 0
 
     def guarded(
-        self, arrays: Mapping[str, Array], numbers: Sequence[float], given: Sequence[str], late: bool
+        self,
+        arrays: Mapping[str, Array],
+        numbers: Sequence[float],
+        given: Sequence[str],
+        late: bool,
     ) -> tuple[float, bool]:
         """The same between guards; those that are ``given`` can only be read, others are copied
         back."""

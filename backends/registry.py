@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from ..common.errors import BackendUnavailableError
@@ -38,6 +39,16 @@ class Registry(dict[type[Op], KernelT]):
         operation's type cannot compute this one.
         """
         self._default, self._kinds, self._unable = kernel, kinds, unable
+
+    @contextmanager
+    def handed_on(self, wanted: Callable[[Op], bool]) -> Iterator[None]:
+        """In this block the kernel of ``fall_back`` computes these operations, too."""
+        before = self._unable
+        self._unable = lambda op: wanted(op) or before(op)
+        try:
+            yield
+        finally:
+            self._unable = before
 
     def default(self, op: Op) -> KernelT:
         """The kernel of ``fall_back`` for an operation. Raises BackendUnavailableError."""

@@ -12,7 +12,7 @@ from .program import Program, Ran
 
 _DRAWN = 12
 # Of compiled kernels, which may race; and of those that are only to be between both guards.
-_RUNS, _FEW = 20, 2
+_RUNS, FEW = 20, 2
 _AXES = {4: ("sample", "channel", "row", "column"), 2: ("row", "column")}
 
 
@@ -22,7 +22,7 @@ def check(program: Program) -> tuple[int, int]:
     rng, operation = np.random.default_rng(1), program.operation
     compiled = program.language != "python"
     cases = [operation.case(operation.draw(rng, 1 + 3 * compiled), rng) for _ in range(_DRAWN)]
-    found = checked(program, cases, _RUNS if compiled else _FEW)
+    found = checked(program, cases, _RUNS if compiled else FEW)
     taken = sum(runs[0].took for runs in found)
     if not taken:
         raise LabError(f"{program.path}: {operation.name} takes none of {_DRAWN} drawn sizes")
@@ -56,7 +56,9 @@ def _wrong(operation: Operation, case: Case, ran: Sequence[Ran]) -> str:
             others = [other.written[name][at] for other in ran]
             text = f"{_element(operation, name, at)} is {got[at]:g}, expected {expected[at]:g}"
             if number or any(other.tobytes() != others[0].tobytes() for other in others):
-                return f"is not the same in {len(ran)} runs, so it races: {text} in run {number + 1}"
+                return (
+                    f"is not the same in {len(ran)} runs, so it races: {text} in run {number + 1}"
+                )
             return f"is wrong: {text}{' (not written?)' * bool(np.isnan(got[at]))}"
     return ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import resources
 from math import prod
 from typing import Any
@@ -21,6 +22,8 @@ from ..graph.graph import DType, Op, Tensor
 Array = NDArray[Any]
 # Random numbers, and how large sizes may be: 1 for what is slow.
 Draw = Callable[[np.random.Generator, int], Op]
+# The rate of an update that is checked.
+_RATE = 0.5
 _UPDATED = {"g": "gradients", "w": "parameters", "v": "buffers"}
 
 
@@ -74,21 +77,30 @@ class Operation:
         dims = [dim for argument in self.arguments for dim in argument.dims]
         return {**dict.fromkeys(dims, "int"), **self.further}
 
-    def values(self, op: Any, index: int = 0, lr: float = 0.5) -> tuple[float, ...]:
-        """The numbers of a call; of an update the call for one parameter."""
-        found: dict[str, float] = _further(op, index, lr)
+    def values(self, op: Any, lr: float = _RATE) -> tuple[float, ...]:
+        """The numbers of a call."""
+        found: dict[str, float] = _further(op, lr)
         for argument in self.arguments:
-            shape = self._tensor(op, argument, index).shape
+            shape = self._tensor(op, argument).shape
             sizes = shape if len(argument.dims) > 1 else (prod(shape),)
             found.update(zip(argument.dims, sizes, strict=False))
         return tuple(float(found[name]) for name in self.numbers)
 
-    def _tensor(self, op: Any, argument: Argument, index: int = 0) -> Tensor:
+    def calls(self, op: Any) -> list[Any]:
+        """An operation for each call of the kernel: an update has one for each parameter."""
+        if self.name != "update":
+            return [op]
+        fields = (*_UPDATED.values(), "weight_decay", "lr_factor")
+        return [
+            replace(op, **{field: getattr(op, field)[i : i + 1] for field in fields})
+            for i in range(len(op.parameters))
+        ]
+
+    def _tensor(self, op: Any, argument: Argument) -> Tensor:
         if self.name != "update":
             return getattr(op, argument.name)  # type: ignore[no-any-return]
         # Without momentum the op has no buffer; the kernel gets one that is not kept.
-        tensors = getattr(op, _UPDATED[argument.name]) or op.parameters
-        return tensors[index]  # type: ignore[no-any-return]
+        return (getattr(op, _UPDATED[argument.name]) or op.parameters)[0]  # type: ignore[no-any-return]
 
     def case(self, op: Any, rng: np.random.Generator) -> Case:
         """A call on small multiples of 1/8, whose sums of products are exact in any order."""
@@ -103,7 +115,7 @@ class Operation:
         given: dict[str, Any] = dict(exact)
         if self.name == "update":
             given = {field: (exact[name],) for name, field in _UPDATED.items()}
-            given |= {"rates": np.array([0.5]), "step": np.array([0])}
+            given |= {"rates": np.array([_RATE]), "step": np.array([0])}
             given |= {} if op.buffers else {"buffers": ()}
         elif self.name == "loss":
             given["x"] = np.log(1 + np.abs(exact["x"]))
@@ -128,21 +140,23 @@ def described(operation: Operation, op: Any) -> str:
     return " ".join(f"{name}={value:g}" for name, value in values)
 
 
-def _further(op: Any, index: int, lr: float) -> dict[str, float]:
+def _further(op: Any, lr: float) -> dict[str, float]:
     match op:
         case ops.MatMul():
             m, n, k = op.mnk
-            left, right = ((1, m) if op.transpose_a else (k, 1)), ((1, k) if op.transpose_b else (n, 1))
+            left, right = (
+                ((1, m) if op.transpose_a else (k, 1)),
+                ((1, k) if op.transpose_b else (n, 1)),
+            )
             return dict(zip(("K", "AM", "AK", "BK", "BN"), (k, *left, *right), strict=True))
         case ops.SgdUpdate():
-            return {
-                "lr": lr * op.factor(index),
-                "momentum": op.momentum,
-                "decay": op.weight_decay[index],
-            }
+            numbers = lr * op.factor(0), op.momentum, op.weight_decay[0]
+            return dict(zip(("lr", "momentum", "decay"), numbers, strict=True))
     if window := getattr(op, "window", None):
         pairs = zip(("K", "S", "D"), (window.kernel, window.stride, window.dilation), strict=True)
-        found = {name + axis: v for name, sizes in pairs for axis, v in zip("HW", sizes, strict=True)}
+        found = {
+            name + axis: v for name, sizes in pairs for axis, v in zip("HW", sizes, strict=True)
+        }
         return {**found, "TOP": window.padding[0], "LEFT": window.padding[2]}
     return {}
 
@@ -196,7 +210,9 @@ def _relu(rng: np.random.Generator, size: int) -> Op:
 def _loss(rng: np.random.Generator, size: int) -> Op:
     n, k = rng.integers(1, [75 * size, 20])
     target = _t("target", n, dtype="int32")
-    return ops.RowLoss(x=_t("x", n, k), target=target, loss=_t("loss", 1), formula=ops.CrossEntropy())
+    return ops.RowLoss(
+        x=_t("x", n, k), target=target, loss=_t("loss", 1), formula=ops.CrossEntropy()
+    )
 
 
 def _update(rng: np.random.Generator, size: int) -> Op:
@@ -254,14 +270,10 @@ def _read() -> dict[str, Operation]:
         arrays, _, numbers = declared.partition(";")
         arguments = tuple(
             Argument(array, dtype, bool(const), tuple(filter(None, dims.split(","))))
-            for const, dtype, array, dims in re.findall(
-                r"(const )?(\w+) (\w+)\[([\w,]*)\]", arrays
-            )
+            for const, dtype, array, dims in re.findall(r"(const )?(\w+) (\w+)\[([\w,]*)\]", arrays)
         )
         further = {number: dtype for dtype, number in re.findall(r"(\w+) (\w+)", numbers)}
-        found[name] = Operation(
-            name, formula, arguments, further, "\n".join(loops), *_GRAPH[name]
-        )
+        found[name] = Operation(name, formula, arguments, further, "\n".join(loops), *_GRAPH[name])
     return found
 
 

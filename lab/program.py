@@ -144,7 +144,9 @@ def opened(path: Path, limit: float, compiler: str | None = None) -> Iterator[Pr
     except OSError as error:
         raise LabError(f"{path}: cannot be read: {error.strerror}") from None
     names = "|".join(OPERATIONS)
-    found = re.findall(rf"^\s*(?:def|int|.*\bvoid)\s+({names})\s*\(", code.decode(errors="replace"), re.M)
+    found = re.findall(
+        rf"^\s*(?:def|int|.*\bvoid)\s+({names})\s*\(", code.decode(errors="replace"), re.M
+    )
     if len(set(found)) != 1:
         raise LabError(
             f"{path}: defines {', '.join(dict.fromkeys(found)) or 'no operation'}; a kernel is one "
@@ -172,11 +174,21 @@ def _compile(program: Program) -> None:
     (folder / "lab.h").write_text(head, "utf-8")
     (folder / "lab.c").write_text(f"{guard.read_text('utf-8')}\n{head}{call}\n", "utf-8")
     options = "-O3 -march=native -fopenmp -shared -fPIC -include lab.h".split()
-    command = [compiler, *options, "-o", program.source.with_suffix(".so"), "lab.c", program.source.name, "-lm"]
+    command = [
+        compiler,
+        *options,
+        "-o",
+        program.source.with_suffix(".so"),
+        "lab.c",
+        program.source.name,
+        "-lm",
+    ]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, timeout=_COMPILE_SECONDS)
     except subprocess.TimeoutExpired:
-        raise LabError(f"{program.path}: takes more than {_COMPILE_SECONDS:g} s to compile") from None
+        raise LabError(
+            f"{program.path}: takes more than {_COMPILE_SECONDS:g} s to compile"
+        ) from None
     said = done.stderr.decode(errors="replace").splitlines()
     if done.returncode:
         first = next((line for line in said if "error" in line), *said[:1] or ["it says nothing"])

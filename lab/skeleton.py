@@ -3,34 +3,47 @@
 from __future__ import annotations
 
 import re
-from textwrap import indent
+from pathlib import Path
+from textwrap import fill, indent
 
-from .operations import Operation
+from ..common.errors import explaining
+from ..common.files import atomic_write
+from ..common.text import suggested
+from .operations import OPERATIONS, LabError, Operation
 
 SUFFIXES = {"c": ".c", "cuda": ".cu", "python": ".py"}
 _LOOP = re.compile(r" *for (\w+) in range\((\w+)\):\n")
-_ABOUT = """\
-{name} for dnnstack lab run: {formula}.
-
-{arrays}
-{result}
-From here on it is yours: right and slow."""
 _RETURNS = "Return {} for sizes that it does not take: the library's call stays in its place."
+_LAUNCHES = "{}_launch says how many threads; no blocks where it does not take the sizes."
+_YOURS = "It is right and slow; from here on it is yours."
+_WIDTH = 96
+
+
+def write(name: str, language: str, overwrite: bool) -> Path:
+    """Write the file of an operation in this folder. Raises LabError."""
+    if name not in OPERATIONS:
+        hint = suggested(name, OPERATIONS, f"known are {', '.join(OPERATIONS)}")
+        raise LabError(f"'{name}' is no operation for a kernel; {hint}")
+    path = Path(f"{name}{SUFFIXES[language]}")
+    if path.exists() and not overwrite:
+        raise LabError(f"{path} exists; move it, or let it be overwritten")
+    with explaining(path, "cannot be written", kind=LabError):
+        atomic_write(path, skeleton(OPERATIONS[name], language).encode())
+    return path
 
 
 def skeleton(operation: Operation, language: str) -> str:
     """The source; it is right as it stands."""
     python = language == "python"
-    word = "None once it is done, 1" if python else "0 once it is done, 1"
-    result = _RETURNS.format(word)
+    result = _RETURNS.format("None once it is done, 1" if python else "0 once it is done, 1")
     if language == "cuda":
-        result = f"{operation.name}_launch says how it is launched: no blocks for sizes it does not take."
-    arrays = ", ".join(
-        f"{a.name}[{','.join(a.dims)}]{' is given' if a.is_input else ''}" for a in operation.arguments
-    )
-    about = _ABOUT.format(
-        name=operation.name, formula=operation.formula, arrays=f"{arrays}.", result=result
-    )
+        result = _LAUNCHES.format(operation.name)
+    arrays = [
+        f"{a.name}[{','.join(a.dims) or 1}]{' (given)' if a.is_input else ''}"
+        for a in operation.arguments
+    ]
+    told = (f"{operation.name}: {operation.formula}.", f"{', '.join(arrays)}.", result, _YOURS)
+    about = "\n".join(fill(each, _WIDTH, break_long_words=False) for each in told)
     if python:
         names = ", ".join((*(a.name for a in operation.arguments), *operation.numbers))
         body = re.sub(r"\b(int|float) (?=\w+ =)", "", operation.loops)
@@ -42,11 +55,12 @@ def skeleton(operation: Operation, language: str) -> str:
     return head + _cuda(operation)
 
 
-def prototype(operation: Operation, returns: str = "int", name: str = "") -> str:
+def prototype(operation: Operation, returns: str = "int") -> str:
     """The kernel's head in C."""
     arrays = [f"{'const ' * a.is_input}{a.dtype} *{a.name}" for a in operation.arguments]
     numbers = [f"{dtype} {number}" for number, dtype in operation.numbers.items()]
-    return f"{returns} {name or operation.name}({', '.join([*arrays, *numbers])})"
+    text = f"{returns} {operation.name}({', '.join([*arrays, *numbers])})"
+    return fill(text, _WIDTH, subsequent_indent="    ")
 
 
 def _cuda(operation: Operation) -> str:
