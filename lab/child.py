@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..backends.own_code import Call, Guarded
-from .operations import Array
+from .operations import OPERATIONS, Array
 
 # In front of what a run has written: its seconds, and whether it took the sizes.
 HEAD = struct.Struct("<d?")
@@ -34,7 +34,8 @@ def loaded(language: str, path: Path, operation: str) -> Call:
     if language == "cuda":
         from ..backends.cuda.operations.own_kernel import OwnKernel
 
-        return OwnKernel(path.name, path.read_text("utf-8"), operation).call
+        numbers = [*OPERATIONS[operation].numbers.values()]
+        return OwnKernel(path.name, path.read_text("utf-8"), operation, numbers).call
     found: dict[str, Any] = {"__name__": operation, "__file__": str(path)}
     exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), found)
     return partial(_called, found[operation])
@@ -72,25 +73,24 @@ def main(folder: Path) -> None:
 
 
 def _work(job: Mapping[str, Any], path: Path, out: BinaryIO) -> None:
-    call = loaded(job["language"], path, job["operation"])
+    call, operation = loaded(job["language"], path, job["operation"]), OPERATIONS[job["operation"]]
     guarded = Guarded(path.with_suffix(".so")) if job["language"] == "c" else None
+    given = [argument.name for argument in operation.arguments if argument.is_input]
     if guarded:
         guarded.watch()
     with np.load(path.with_name("arrays.npz"), allow_pickle=False) as held:
-        cases = [
-            {name: held[f"{number}.{name}"] for name in job["arrays"]}
-            for number in range(len(job["numbers"]))
-        ]
-    for before, numbers in zip(cases, job["numbers"], strict=True):
+        before = dict(held)
+    for number, numbers in enumerate(job["numbers"]):
         for run in range(job["runs"]):
-            arrays = {name: array.copy() for name, array in before.items()}
-            for name in job["given"]:
+            arrays = {a.name: before[f"{number}.{a.name}"].copy() for a in operation.arguments}
+            for name in given:
                 arrays[name].flags.writeable = False
             if guarded:
-                seconds, took = guarded.guarded(arrays, numbers, job["given"], run % 2 == 0)
+                seconds, took = guarded.guarded(arrays, numbers, given, late=run % 2 == 0)
             else:
                 seconds, took = call(arrays, numbers)
             out.write(HEAD.pack(seconds, took))
-            for name in job["written"]:
-                out.write(arrays[name].tobytes())
+            for name, array in arrays.items():
+                if name not in given:
+                    out.write(array.tobytes())
             out.flush()

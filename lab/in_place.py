@@ -13,7 +13,7 @@ from ..backends.reference.kernels import KERNELS, Kernel
 from ..graph.graph import Op
 from .checking import FEW, checked
 from .child import loaded
-from .operations import Array, Operation, described
+from .operations import Array, Operation
 from .program import Program
 
 
@@ -23,15 +23,16 @@ def in_place(program: Program, backend: str) -> Iterator[None]:
 
     A kernel is checked in each of its sizes before it is used. Raises LabError.
     """
-    operation, own = program.operation, KERNELS[program.operation.kind]
+    operation = program.operation
+    own = operation.reference
     call = loaded(program.language, program.source, operation.name)
     verdicts: dict[str, bool] = {}
 
     def takes(op: Op) -> bool:
-        if not isinstance(op, operation.kind) or not operation.takes(op):
+        if not operation.takes(op):
             return False
         for each in operation.calls(op):
-            sizes = described(operation, each)
+            sizes = operation.title(each)
             if sizes not in verdicts:
                 case = operation.case(each, np.random.default_rng(1))
                 verdicts[sizes] = checked(program, [case], FEW)[0][0].took

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import resources
 from math import prod
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.reference.kernels import KERNELS
+from ..backends.reference.kernels import KERNELS, Kernel
 from ..common.errors import DnnstackError
 from ..common.records import dataclass
 from ..graph import ops
@@ -20,11 +20,20 @@ from ..graph.geometry import Window
 from ..graph.graph import DType, Op, Tensor
 
 Array = NDArray[Any]
-# Random numbers, and how large sizes may be: 1 for what is slow.
-Draw = Callable[[np.random.Generator, int], Op]
+_KINDS: dict[str, type[Op]] = {
+    "conv2d": ops.Conv2d,
+    "conv2d_backward_data": ops.Conv2dBackwardData,
+    "conv2d_backward_filter": ops.Conv2dBackwardFilter,
+    "matmul": ops.MatMul,
+    "max_pool2d": ops.Pool2d,
+    "relu": ops.Activation,
+    "loss": ops.RowLoss,
+    "update": ops.SgdUpdate,
+}
+# What an update calls the arrays of a kernel.
+UPDATED = {"g": "gradients", "w": "parameters", "v": "buffers"}
 # The rate of an update that is checked.
 _RATE = 0.5
-_UPDATED = {"g": "gradients", "w": "parameters", "v": "buffers"}
 
 
 class LabError(DnnstackError):
@@ -57,224 +66,170 @@ class Case:
 
 @dataclass(frozen=True)
 class Operation:
-    """``kind``: what it is in a graph; ``further``: numbers with types, beside the sizes of arrays;
-    ``takes``: whether a kernel can compute an operation; ``tolerance``: relative, from 1 on.
-    """
+    """``numbers``: what a kernel gets behind the arrays, by name with its type; ``loops``: its
+    body; ``kind``: what it is in a graph; ``reference``: the kernel of the reference."""
 
     name: str
     formula: str
     arguments: tuple[Argument, ...]
-    further: Mapping[str, str]
+    numbers: Mapping[str, str]
     loops: str
     kind: type[Op]
-    takes: Callable[[Any], bool]
-    draw: Draw
-    tolerance: float = 1e-3
+    reference: Kernel
 
-    @property
-    def numbers(self) -> dict[str, str]:
-        """Every number that a kernel gets, with its type, in order."""
-        dims = [dim for argument in self.arguments for dim in argument.dims]
-        return {**dict.fromkeys(dims, "int"), **self.further}
-
-    def values(self, op: Any, lr: float = _RATE) -> tuple[float, ...]:
-        """The numbers of a call."""
-        found: dict[str, float] = _further(op, lr)
-        for argument in self.arguments:
-            shape = self._tensor(op, argument).shape
-            sizes = shape if len(argument.dims) > 1 else (prod(shape),)
-            found.update(zip(argument.dims, sizes, strict=False))
-        return tuple(float(found[name]) for name in self.numbers)
+    def takes(self, op: Any) -> bool:
+        """Whether a kernel can compute an operation of a graph."""
+        if not isinstance(op, self.kind):
+            return False
+        match op:
+            case ops.RowLoss():
+                plain = op.formula == ops.CrossEntropy() and op.reduction == "mean"
+                return plain and op.target.dtype == "int32"
+            case ops.SgdUpdate():
+                return not op.nesterov
+            case ops.Activation():
+                return op.kind == "relu"
+            case ops.Pool2d():
+                return op.kind == "max" and op.window.dilation == (1, 1)
+        united = (getattr(op, name, None) for name in ("bias", "bias_grad", "activation"))
+        return getattr(op, "groups", 1) == 1 and not any(united)
 
     def calls(self, op: Any) -> list[Any]:
         """An operation for each call of the kernel: an update has one for each parameter."""
         if self.name != "update":
             return [op]
-        fields = (*_UPDATED.values(), "weight_decay", "lr_factor")
+        fields = (*UPDATED.values(), "weight_decay", "lr_factor")
         return [
             replace(op, **{field: getattr(op, field)[i : i + 1] for field in fields})
             for i in range(len(op.parameters))
         ]
 
-    def _tensor(self, op: Any, argument: Argument) -> Tensor:
-        if self.name != "update":
-            return getattr(op, argument.name)  # type: ignore[no-any-return]
-        # Without momentum the op has no buffer; the kernel gets one that is not kept.
-        return (getattr(op, _UPDATED[argument.name]) or op.parameters)[0]  # type: ignore[no-any-return]
+    def values(self, op: Any, lr: float = _RATE) -> tuple[float, ...]:
+        """The numbers of a call."""
+        found: dict[str, float] = {}
+        if isinstance(op, ops.MatMul):
+            m, n, k = op.mnk
+            left = (1, m) if op.transpose_a else (k, 1)
+            right = (1, k) if op.transpose_b else (n, 1)
+            found = dict(zip(("K", "AM", "AK", "BK", "BN"), (k, *left, *right), strict=True))
+        elif isinstance(op, ops.SgdUpdate):
+            found = {"lr": lr * op.factor(0), "momentum": op.momentum, "decay": op.weight_decay[0]}
+        elif window := getattr(op, "window", None):
+            sizes = (*window.kernel, *window.stride, *window.dilation, *window.padding[::2])
+            names = ("KH", "KW", "SH", "SW", "DH", "DW", "TOP", "LEFT")
+            found = dict(zip(names, sizes, strict=True))
+        for argument in self.arguments:
+            shape = self._tensor(op, argument.name).shape
+            sizes = shape if len(argument.dims) > 1 else (prod(shape),)
+            found.update(zip(argument.dims, sizes, strict=False))
+        return tuple(float(found[name]) for name in self.numbers)
+
+    def title(self, op: Any) -> str:
+        """The numbers of a call, each with its name."""
+        values = zip(self.numbers, self.values(op), strict=True)
+        return " ".join(f"{name}={value:g}" for name, value in values)
+
+    def _tensor(self, op: Any, name: str) -> Tensor:
+        if self.name == "update":
+            # Without momentum there is no buffer; the kernel gets one that is not kept.
+            return (getattr(op, UPDATED[name]) or op.parameters)[0]  # type: ignore[no-any-return]
+        return getattr(op, name)  # type: ignore[no-any-return]
 
     def case(self, op: Any, rng: np.random.Generator) -> Case:
         """A call on small multiples of 1/8, whose sums of products are exact in any order."""
         arrays: dict[str, Array] = {}
         for argument in self.arguments:
-            shape = self._tensor(op, argument).shape
+            name, shape = argument.name, self._tensor(op, argument.name).shape
             if argument.dtype == "int":
-                arrays[argument.name] = rng.integers(-1, op.x.shape[1], shape).astype(np.int32)
+                arrays[name] = rng.integers(-1, op.x.shape[1], shape, np.int32)
             else:
-                arrays[argument.name] = (rng.integers(-8, 9, shape) / 8).astype(np.float32)
-        exact = {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in arrays.items()}
-        given: dict[str, Any] = dict(exact)
-        if self.name == "update":
-            given = {field: (exact[name],) for name, field in _UPDATED.items()}
-            given |= {"rates": np.array([_RATE]), "step": np.array([0])}
-            given |= {} if op.buffers else {"buffers": ()}
-        elif self.name == "loss":
-            given["x"] = np.log(1 + np.abs(exact["x"]))
-            arrays["x"] = given["x"].astype(np.float32)
-        fields = (*op.outputs, *op.updates)
-        found = KERNELS.of(op).compute(op, *map(given.get, (*op.inputs, *op.updates)))
-        results = dict(zip(fields, found if len(fields) > 1 else (found,), strict=True))
-        names = [argument.name for argument in self.arguments if not argument.is_input]
-        if self.name == "update":
-            results = {n: results[_UPDATED[n]][0] for n in names if results[_UPDATED[n]]}
-        else:
-            arrays |= {name: np.full_like(arrays[name], np.nan) for name in names}
-        arrays = {a.name: a.shaped(arrays[a.name]) for a in self.arguments}
-        shown = (a for a in self.arguments if a.name in results)
-        expected = {a.name: a.shaped(results[a.name]) for a in shown}
-        return Case(described(self, op), arrays, self.values(op), expected)
-
-
-def described(operation: Operation, op: Any) -> str:
-    """The sizes of an operation, as one word for each number."""
-    values = zip(operation.numbers, operation.values(op), strict=True)
-    return " ".join(f"{name}={value:g}" for name, value in values)
-
-
-def _further(op: Any, lr: float) -> dict[str, float]:
-    match op:
-        case ops.MatMul():
-            m, n, k = op.mnk
-            left, right = (
-                ((1, m) if op.transpose_a else (k, 1)),
-                ((1, k) if op.transpose_b else (n, 1)),
-            )
-            return dict(zip(("K", "AM", "AK", "BK", "BN"), (k, *left, *right), strict=True))
-        case ops.SgdUpdate():
-            numbers = lr * op.factor(0), op.momentum, op.weight_decay[0]
-            return dict(zip(("lr", "momentum", "decay"), numbers, strict=True))
-    if window := getattr(op, "window", None):
-        pairs = zip(("K", "S", "D"), (window.kernel, window.stride, window.dilation), strict=True)
-        found = {
-            name + axis: v for name, sizes in pairs for axis, v in zip("HW", sizes, strict=True)
+                arrays[name] = (rng.integers(-8, 9, shape) / 8).astype(np.float32)
+        given: dict[str, Any] = {
+            k: a.astype("f8" if a.dtype == "f4" else a.dtype) for k, a in arrays.items()
         }
-        return {**found, "TOP": window.padding[0], "LEFT": window.padding[2]}
-    return {}
+        if self.name == "update":
+            given = {field: (given[name],) for name, field in UPDATED.items()}
+            given |= {"rates": np.array([_RATE]), "step": np.array([0])}
+            given["buffers"] = given["buffers"] if op.buffers else ()
+        fields = (*op.outputs, *op.updates)
+        found = self.reference.compute(op, *map(given.get, (*op.inputs, *op.updates)))
+        results = dict(zip(fields, found if len(fields) > 1 else (found,), strict=True))
+        expected = {}
+        for argument in (argument for argument in self.arguments if not argument.is_input):
+            name = argument.name
+            if self.name != "update":
+                arrays[name] = np.full_like(arrays[name], np.nan)
+                expected[name] = argument.shaped(results[name])
+            elif results[UPDATED[name]]:
+                expected[name] = argument.shaped(results[UPDATED[name]][0])
+        shaped = {a.name: a.shaped(arrays[a.name]) for a in self.arguments}
+        return Case(self.title(op), shaped, self.values(op), expected)
 
-
-def _t(name: str, *shape: Any, dtype: DType = "float32") -> Tensor:
-    return Tensor(name, tuple(map(int, shape)), dtype)
-
-
-def _drawn_window(rng: np.random.Generator, size: int, pool: bool) -> tuple[Window, list[int]]:
-    """A window, and a picture (H, W) that it fits."""
-    kernel, stride, dilation = (tuple(map(int, rng.integers(1, m, 2))) for m in (5, 4, 3))
-    # A pool's window has a pixel of the picture in it.
-    most = [min(kernel)] * 4 if pool else [4] * 4
-    padding = tuple(int(rng.integers(0, m)) for m in most)
-    window = Window(kernel, stride, padding, (1, 1) if pool else dilation)  # type: ignore[arg-type]
-    return window, [extent + int(rng.integers(0, 5 * size)) for extent in window.extent]
-
-
-def _conv(kind: type[Op], names: str) -> Draw:
-    """Draws a convolution; names: its tensors for x, w and y."""
-
-    def draw(rng: np.random.Generator, size: int) -> Op:
-        window, picture = _drawn_window(rng, size, pool=False)
-        n, c, o = rng.integers(1, [4, 2 + 2 * size, 5 * size])
-        shapes = (n, c, *picture), (o, c, *window.kernel), (n, o, *window.output(*picture))
-        found = {k: _t(k, *shape) for k, shape in zip(names.split(), shapes, strict=True)}
-        return kind(window=window, **found)
-
-    return draw
-
-
-def _pool(rng: np.random.Generator, size: int) -> Op:
-    window, picture = _drawn_window(rng, size, pool=True)
-    n, c = rng.integers(1, [4, 2 + 2 * size])
-    y = _t("y", n, c, *window.output(*picture))
-    return ops.Pool2d(x=_t("x", n, c, *picture), y=y, window=window, kind="max")
-
-
-def _matmul(rng: np.random.Generator, size: int) -> Op:
-    m, n, k = rng.integers(1, 13 * size, 3)
-    ta, tb = map(bool, rng.integers(0, 2, 2))
-    a, b = _t("a", *((k, m) if ta else (m, k))), _t("b", *((n, k) if tb else (k, n)))
-    return ops.MatMul(a=a, b=b, c=_t("c", m, n), transpose_a=ta, transpose_b=tb)
-
-
-def _relu(rng: np.random.Generator, size: int) -> Op:
-    shape = rng.integers(1, [5, 75 * size])
-    return ops.Activation(x=_t("x", *shape), y=_t("y", *shape), kind="relu")
-
-
-def _loss(rng: np.random.Generator, size: int) -> Op:
-    n, k = rng.integers(1, [75 * size, 20])
-    target = _t("target", n, dtype="int32")
-    return ops.RowLoss(
-        x=_t("x", n, k), target=target, loss=_t("loss", 1), formula=ops.CrossEntropy()
-    )
-
-
-def _update(rng: np.random.Generator, size: int) -> Op:
-    shape, momentum = rng.integers(1, [40, 10 * size]), float(rng.integers(0, 2) / 2)
-    g, w, v = (_t(name, *shape) for name in "gwv")
-    rates, step = _t("rates", 1), _t("step", 1, dtype="int64")
-    return ops.SgdUpdate(
-        gradients=(g,),
-        rates=rates,
-        step=step,
-        parameters=(w,),
-        buffers=(v,) if momentum else (),
-        momentum=momentum,
-        weight_decay=(float(rng.integers(0, 2) / 4),),
-    )
-
-
-def _is_plain(op: Any) -> bool:
-    """Whether nothing was united with the operation; a product's bias is one."""
-    united = ("bias", "bias_grad", "activation")
-    return getattr(op, "groups", 1) == 1 and not any(getattr(op, name, None) for name in united)
-
-
-def _is_mean(op: ops.RowLoss) -> bool:
-    plain = op.formula == ops.CrossEntropy() and op.reduction == "mean"
-    return plain and op.target.dtype == "int32"
-
-
-_GRAPH: Mapping[str, Sequence[Any]] = {
-    "conv2d": (ops.Conv2d, _is_plain, _conv(ops.Conv2d, "x w y")),
-    "conv2d_backward_data": (
-        ops.Conv2dBackwardData,
-        _is_plain,
-        _conv(ops.Conv2dBackwardData, "dx w dy"),
-    ),
-    "conv2d_backward_filter": (
-        ops.Conv2dBackwardFilter,
-        _is_plain,
-        _conv(ops.Conv2dBackwardFilter, "x dw dy"),
-    ),
-    "matmul": (ops.MatMul, _is_plain, _matmul),
-    "max_pool2d": (ops.Pool2d, lambda op: op.kind == "max" and op.window.dilation == (1, 1), _pool),
-    "relu": (ops.Activation, lambda op: op.kind == "relu", _relu),
-    "loss": (ops.RowLoss, _is_mean, _loss, 1e-5),
-    "update": (ops.SgdUpdate, lambda op: not op.nesterov, _update, 1e-5),
-}
-
-
-def _read() -> dict[str, Operation]:
-    text = resources.files(__package__).joinpath("operations.txt").read_text("utf-8")
-    found = {}
-    for part in text.split("\n\n"):
-        head, formula, declared, *loops = part.strip().splitlines()
-        name = head.strip("[]")
-        arrays, _, numbers = declared.partition(";")
-        arguments = tuple(
-            Argument(array, dtype, bool(const), tuple(filter(None, dims.split(","))))
-            for const, dtype, array, dims in re.findall(r"(const )?(\w+) (\w+)\[([\w,]*)\]", arrays)
+    def draw(self, rng: np.random.Generator, size: int) -> Op:
+        """An operation; ``size``: how large it may be, 1 for what is slow."""
+        n, c, o = map(int, rng.integers(1, [4, 2 + 2 * size, 5 * size]))
+        if self.name == "matmul":
+            m, k = map(int, rng.integers(1, 13 * size, 2))
+            flags = {f"transpose_{side}": bool(rng.integers(0, 2)) for side in "ab"}
+            a = _t("a", *((k, m) if flags["transpose_a"] else (m, k)))
+            b = _t("b", *((o, k) if flags["transpose_b"] else (k, o)))
+            return ops.MatMul(a=a, b=b, c=_t("c", m, o), **flags)
+        if self.name == "relu":
+            return ops.Activation(x=_t("x", c, 9 * o), y=_t("y", c, 9 * o), kind="relu")
+        if self.name == "loss":
+            x, target = _t("x", 9 * o, c + 1), _t("target", 9 * o, dtype="int32")
+            return ops.RowLoss(x=x, target=target, loss=_t("loss", 1), formula=ops.CrossEntropy())
+        if self.name == "update":
+            g, w, v = ((_t(name, c, 9 * o),) for name in "gwv")
+            momentum, decay = (float(number) for number in rng.integers(0, 2, 2) / 2)
+            return ops.SgdUpdate(
+                gradients=g,
+                rates=_t("rates", 1),
+                step=_t("step", 1, dtype="int64"),
+                parameters=w,
+                buffers=v if momentum else (),
+                momentum=momentum,
+                weight_decay=(decay,),
+            )
+        pool = self.name == "max_pool2d"
+        kernel, stride, dilation = (
+            (int(a), int(b)) for a, b in rng.integers(1, [[5], [4], [3]], (3, 2))
         )
-        further = {number: dtype for dtype, number in re.findall(r"(\w+) (\w+)", numbers)}
-        found[name] = Operation(name, formula, arguments, further, "\n".join(loops), *_GRAPH[name])
-    return found
+        # A pool's window has a pixel of the picture in it.
+        top, bottom, left, right = map(int, rng.integers(0, min(kernel) if pool else 4, 4))
+        window = Window(kernel, stride, (top, bottom, left, right), (1, 1) if pool else dilation)
+        picture = [extent + int(rng.integers(0, 5 * size)) for extent in window.extent]
+        x, y = (n, c, *picture), (n, c if pool else o, *window.output(*picture))
+        if pool:
+            return ops.Pool2d(x=_t("x", *x), y=_t("y", *y), window=window, kind="max")
+        names = {"conv2d": "xwy", "conv2d_backward_data": ("dx", "w", "dy")}.get(
+            self.name, ("x", "dw", "dy")
+        )
+        found: dict[str, Any] = {
+            k: _t(k, *each) for k, each in zip(names, (x, (o, c, *kernel), y), strict=True)
+        }
+        return self.kind(**found | {"window": window})
 
 
-OPERATIONS = _read()
+def _t(name: str, *shape: int, dtype: DType = "float32") -> Tensor:
+    return Tensor(name, shape, dtype)
+
+
+def _read(part: str) -> Operation:
+    """An operation as operations.txt has it."""
+    head, formula, declared, *loops = part.strip().splitlines()
+    given, _, further = declared.partition(";")
+    arguments = tuple(
+        Argument(array, dtype, bool(const), tuple(filter(None, dims.split(","))))
+        for const, dtype, array, dims in re.findall(r"(const )?(\w+) (\w+)\[([\w,]*)\]", given)
+    )
+    sizes = dict.fromkeys((dim for argument in arguments for dim in argument.dims), "int")
+    numbers = {**sizes, **{number: dtype for dtype, number in re.findall(r"(\w+) (\w+)", further)}}
+    name = head.strip("[]")
+    kind = _KINDS[name]
+    body = "\n".join(loops)
+    return Operation(name, formula, arguments, numbers, body, kind, KERNELS[kind])
+
+
+_TEXT = resources.files(__package__).joinpath("operations.txt").read_text("utf-8")
+OPERATIONS = {operation.name: operation for operation in map(_read, _TEXT.split("\n\n"))}

@@ -108,7 +108,7 @@ def _timed(program: Program, explanation: explain.Explanation) -> tuple[Timed, .
     operation, rng = program.operation, np.random.default_rng(1)
     found = []
     for known in explanation.operations:
-        if not isinstance(known.op, operation.kind) or not operation.takes(known.op):
+        if not operation.takes(known.op):
             continue
         cases = [operation.case(op, rng) for op in operation.calls(known.op)]
         runs = checked(program, cases, FEW)

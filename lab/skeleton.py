@@ -86,7 +86,7 @@ def _cuda(operation: Operation) -> str:
         _braced(_flat(operation, body)),
         "}",
         "",
-        "/* launch: blocks in x, y and z, threads of a block in x, y and z, bytes of shared memory. */",
+        "/* launch: blocks in x, y, z; threads of a block in x, y, z; bytes of shared memory. */",
         f'extern "C" __global__ void {operation.name}_launch(int *launch, {numbers})',
         "{",
         f"    launch[0] = ({count} + 255) / 256;",
