@@ -33,15 +33,15 @@ def checked(program: Program, cases: Sequence[Case], runs: int) -> list[list[Ran
     """The runs of each case, all of them right. Raises LabError with the first fault."""
     found, fault = program.tried(cases, runs)
     for case, ran in zip(cases, found, strict=True):
-        wrong = _wrong(program.operation, case, ran)
+        fails = wrong(program.operation, case, ran)
         if len(ran) < runs:
-            wrong = wrong or fault or "ends the process itself"
-        if wrong:
-            raise LabError(f"{program.path}: {program.operation.name} {wrong}; sizes: {case.title}")
+            fails = fails or fault or "ends the process itself"
+        if fails:
+            raise LabError(f"{program.path}: {program.operation.name} {fails}; sizes: {case.title}")
     return found
 
 
-def _wrong(operation: Operation, case: Case, ran: Sequence[Ran]) -> str:
+def wrong(operation: Operation, case: Case, ran: Sequence[Ran]) -> str:
     """The first element that is wrong in a run, "" if there is none."""
     for number, run in enumerate(ran):
         for name, expected in case.expected.items():
