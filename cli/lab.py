@@ -85,7 +85,7 @@ def _new(name: str, as_json: bool, language: str, overwrite: bool, **_: Any) -> 
     if as_json:
         console.say(json.dumps({"path": str(path)}))
     else:
-        console.tell(f"wrote {path}; next: {line('lab', 'run', str(path))}")
+        console.tell(f"wrote {path}", "\n", line("next", "lab", "run", str(path)))
     return 0
 
 

@@ -27,6 +27,7 @@ def emulated(name: str, source: str, folder: Path) -> Guarded:
     ]
     numbers = [f"n[{i}]" for i in range(len(operation.numbers))]
     defines = {
+        "BFLOAT": 0,
         "PLAN(launch, n)": f"{name}_launch({', '.join(['launch', *numbers])})",
         "KERNEL_CALL(a, n)": f"{name}({', '.join([*arrays, *numbers])})",
     }
@@ -61,5 +62,5 @@ def test_a_file_is_written_once(tmp_path, monkeypatch):
     assert path.read_text("utf-8") == "mine"
     write("matmul", "cuda", overwrite=True)
     assert path.read_text("utf-8") != "mine"
-    with pytest.raises(LabError, match="'matmull' is no operation .*did you mean 'matmul'"):
+    with pytest.raises(LabError, match=r"'matmull' is no operation .*did you mean 'matmul'"):
         write("matmull", "c", overwrite=False)
