@@ -6,6 +6,7 @@ import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -62,7 +63,7 @@ class Guarded:
         address = self._library.lab_map(at, named, *sizes, int(late))
         if not address:
             raise MemoryError
-        memory = (ctypes.c_char * array.nbytes).from_address(address)
+        memory: Any = (ctypes.c_char * array.nbytes).from_address(address)
         found: Array = np.frombuffer(memory, array.dtype).reshape(array.shape)
         found[...] = array
         return found

@@ -11,6 +11,17 @@ from ..common.errors import BackendUnavailableError
 from ..graph.graph import Graph, Op
 
 KernelT = TypeVar("KernelT")
+_HANDED: list[Callable[[Op], bool]] = []
+
+
+@contextmanager
+def handed_on(wanted: Callable[[Op], bool]) -> Iterator[None]:
+    """In this block every device hands these operations to what it falls back to."""
+    _HANDED.append(wanted)
+    try:
+        yield
+    finally:
+        _HANDED.remove(wanted)
 
 
 class Registry(dict[type[Op], KernelT]):
@@ -40,16 +51,6 @@ class Registry(dict[type[Op], KernelT]):
         """
         self._default, self._kinds, self._unable = kernel, kinds, unable
 
-    @contextmanager
-    def handed_on(self, wanted: Callable[[Op], bool]) -> Iterator[None]:
-        """In this block the kernel of ``fall_back`` computes these operations, too."""
-        before = self._unable
-        self._unable = lambda op: wanted(op) or before(op)
-        try:
-            yield
-        finally:
-            self._unable = before
-
     def default(self, op: Op) -> KernelT:
         """The kernel of ``fall_back`` for an operation. Raises BackendUnavailableError."""
         if self._default is None or type(op) not in self._kinds:
@@ -66,6 +67,8 @@ class Registry(dict[type[Op], KernelT]):
 
     def computes(self, op: Op) -> bool:
         """Whether an operation has a kernel of its own here."""
+        if self._default is not None and any(wanted(op) for wanted in _HANDED):
+            return False
         return type(op) in self and not self._unable(op)
 
     def of(self, op: Op) -> KernelT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,26 +93,26 @@ def _new(name: str, as_json: bool, language: str, overwrite: bool, **_: Any) -> 
 def _run(path: Path, reference: str | None, epochs: int | None, as_json: bool, **given: Any) -> int:
     from ..lab.in_place import in_place
     from ..lab.program import opened
-    from ..lab.running import report
+    from ..lab.running import report, timed
 
     with opened(path, given["limit"]) as program:
-        found = report(program)
+        found, words = report(program), list[str]()
         if reference is not None:
             explanation, words = _explained(reference, **given)
-            found = report(program, found, explanation)
+            found = replace(found, timed=timed(program, explanation))
         console.show(found, as_json, found.as_text)
-        if epochs is None or reference is None:
+        if not epochs:
             return 0
         from .main import main
 
         words += ["--set", f"train.epochs={epochs}", *["--json"] * as_json]
         words += ["--quiet"] * console.is_quiet()
-        with in_place(program, explanation.backend):
-            return main(["train", "--config", reference, *words])
+        with in_place(program):
+            return main(["train", "--config", str(reference), *words])
 
 
 def _grade(folder: Path, reference: str | None, as_json: bool, **given: Any) -> int:
-    from ..lab.grading import COLUMNS, graded
+    from ..lab.running import COLUMNS, graded
     from ..reports.predict_text import csv_row
 
     if reference is None:

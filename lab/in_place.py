@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from ..backends.own_code import Call
 from ..backends.reference.kernels import KERNELS, Kernel
+from ..backends.registry import handed_on
 from ..graph.graph import Op
 from .checking import FEW, checked
 from .child import loaded
@@ -18,8 +19,8 @@ from .program import Program
 
 
 @contextmanager
-def in_place(program: Program, backend: str) -> Iterator[None]:
-    """In this block a backend computes with the kernel whatever it takes.
+def in_place(program: Program) -> Iterator[None]:
+    """In this block every backend computes with the kernel whatever it takes.
 
     A kernel is checked in each of its sizes before it is used. Raises LabError.
     """
@@ -45,27 +46,10 @@ def in_place(program: Program, backend: str) -> Iterator[None]:
 
     KERNELS[operation.kind] = Kernel(compute, program.path.name)
     try:
-        with _handed_on(backend, takes):
+        with handed_on(takes):
             yield
     finally:
         KERNELS[operation.kind] = own
-
-
-@contextmanager
-def _handed_on(backend: str, takes: Callable[[Op], bool]) -> Iterator[None]:
-    """A backend hands to the reference what it takes."""
-    if backend == "onednn":
-        from ..backends.onednn.bind import KERNELS as ONEDNN
-
-        with ONEDNN.handed_on(takes):
-            yield
-    elif backend == "cuda":
-        from ..backends.cuda.binding.bind import KERNELS as CUDA
-
-        with CUDA.handed_on(takes):
-            yield
-    else:
-        yield
 
 
 def _computed(operation: Operation, call: Call, op: Any, values: tuple[Any, ...]) -> Any:

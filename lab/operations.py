@@ -170,10 +170,9 @@ class Operation:
         n, c, o = map(int, rng.integers(1, [4, 2 + 2 * size, 5 * size]))
         if self.name == "matmul":
             m, k = map(int, rng.integers(1, 13 * size, 2))
-            flags = {f"transpose_{side}": bool(rng.integers(0, 2)) for side in "ab"}
-            a = _t("a", *((k, m) if flags["transpose_a"] else (m, k)))
-            b = _t("b", *((o, k) if flags["transpose_b"] else (k, o)))
-            return ops.MatMul(a=a, b=b, c=_t("c", m, o), **flags)
+            ta, tb = map(bool, rng.integers(0, 2, 2))
+            a, b = _t("a", *((k, m) if ta else (m, k))), _t("b", *((o, k) if tb else (k, o)))
+            return ops.MatMul(a=a, b=b, c=_t("c", m, o), transpose_a=ta, transpose_b=tb)
         if self.name == "relu":
             return ops.Activation(x=_t("x", c, 9 * o), y=_t("y", c, 9 * o), kind="relu")
         if self.name == "loss":
@@ -199,15 +198,11 @@ class Operation:
         top, bottom, left, right = map(int, rng.integers(0, min(kernel) if pool else 4, 4))
         window = Window(kernel, stride, (top, bottom, left, right), (1, 1) if pool else dilation)
         picture = [extent + int(rng.integers(0, 5 * size)) for extent in window.extent]
-        x, y = (n, c, *picture), (n, c if pool else o, *window.output(*picture))
+        given, made = (n, c, *picture), (n, c if pool else o, *window.output(*picture))
         if pool:
-            return ops.Pool2d(x=_t("x", *x), y=_t("y", *y), window=window, kind="max")
-        names = {"conv2d": "xwy", "conv2d_backward_data": ("dx", "w", "dy")}.get(
-            self.name, ("x", "dw", "dy")
-        )
-        found: dict[str, Any] = {
-            k: _t(k, *each) for k, each in zip(names, (x, (o, c, *kernel), y), strict=True)
-        }
+            return ops.Pool2d(x=_t("x", *given), y=_t("y", *made), window=window, kind="max")
+        shapes = {"x": given, "w": (o, c, *kernel), "y": made}
+        found: dict[str, Any] = {a.name: _t(a.name, *shapes[a.name[-1]]) for a in self.arguments}
         return self.kind(**found | {"window": window})
 
 

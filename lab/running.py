@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -13,9 +14,12 @@ from ..reports import explain
 from ..reports.tables import table
 from ..reports.units import quantity, time_text
 from .checking import FEW, check, checked
-from .program import Program
+from .operations import LabError
+from .program import Program, opened
+from .skeleton import SUFFIXES
 
 _MORE, _SHORT = 10, 0.2
+COLUMNS = ("file", "operation", "right", "ratio", "seconds", "fault")
 _HEAD = ("layer", "phase", "sizes", "kernel", "library", "ratio", "FLOP/s", "bytes/s", "of limit")
 
 
@@ -26,12 +30,6 @@ class Timed:
     operation: explain.Operation
     seconds: float
 
-    @property
-    def ratio(self) -> float | None:
-        """How many times the library's seconds the kernel takes."""
-        library = self.operation.seconds
-        return self.seconds / library if library else None
-
     def to_json(self) -> dict[str, Any]:
         known = self.operation
         return {
@@ -40,7 +38,7 @@ class Timed:
             "sizes": [tensor.shape for tensor in (*known.op.reads(), *known.op.writes())],
             "seconds": self.seconds,
             "library_seconds": known.seconds,
-            "ratio": self.ratio,
+            "ratio": self.seconds / known.seconds if known.seconds else None,
             "flops_per_second": known.op.flops() / self.seconds,
             "bytes_per_second": known.bytes / self.seconds,
             "fraction_of_limit": explain.ratio(known.limit_seconds, self.seconds),
@@ -52,12 +50,10 @@ class Timed:
         return [
             found["layer"],
             found["phase"],
-            f"{', '.join(sizes[:-1])} -> {sizes[-1]}"
-            if len(sizes) < 4
-            else f"{len(sizes)} tensors",
+            f"{', '.join(sizes[:-1])} -> {sizes[-1]}" if len(sizes) < 4 else "all parameters",
             time_text(self.seconds),
             time_text(found["library_seconds"]),
-            f"{self.ratio or 0:.2f}",
+            f"{found['ratio'] or 0:.2f}",
             quantity(found["flops_per_second"]),
             quantity(found["bytes_per_second"]),
             "" if share is None else f"{share:.1%}",
@@ -89,20 +85,13 @@ class Report:
         return "\n".join([*lines, *(table(rows, "<<<>") if self.timed else ())])
 
 
-def report(
-    program: Program, known: Report | None = None, explanation: explain.Explanation | None = None
-) -> Report:
-    """Check a kernel, unless that is ``known``, and time it in a step that was measured.
-
-    Raises LabError with the first fault.
-    """
-    if known is None:
-        drawn, taken = check(program)
-        known = Report(str(program.path), program.operation.name, program.language, drawn, taken)
-    return known if explanation is None else replace(known, timed=_timed(program, explanation))
+def report(program: Program) -> Report:
+    """Check a kernel in drawn sizes. Raises LabError with the first fault."""
+    name = program.operation.name
+    return Report(str(program.path), name, program.language, *check(program))
 
 
-def _timed(program: Program, explanation: explain.Explanation) -> tuple[Timed, ...]:
+def timed(program: Program, explanation: explain.Explanation) -> tuple[Timed, ...]:
     """The kernel in each operation of a measured step that it takes. Raises LabError where it is
     wrong."""
     operation, rng = program.operation, np.random.default_rng(1)
@@ -118,3 +107,28 @@ def _timed(program: Program, explanation: explain.Explanation) -> tuple[Timed, .
             runs = checked(program, cases, _MORE)
         found.append(Timed(known, sum(median(run.seconds for run in each) for each in runs)))
     return tuple(found)
+
+
+def graded(folder: Path, limit: float, explanation: explain.Explanation) -> Iterator[list[str]]:
+    """A row of COLUMNS for each kernel of a folder, by name.
+
+    ratio, seconds: of all sizes of a step together; "" where the kernel is wrong or the step has
+    none that it takes. Raises LabError where there is no kernel.
+    """
+    paths = sorted(path for suffix in SUFFIXES.values() for path in folder.glob(f"*{suffix}"))
+    if not paths:
+        raise LabError(f"{folder}: has no file that ends in {', '.join(SUFFIXES.values())}")
+    for path in paths:
+        operation = ""
+        try:
+            with opened(path, limit) as program:
+                operation = program.operation.name
+                report(program)
+                rows = timed(program, explanation)
+        except LabError as error:
+            yield [path.name, operation, "no", "", "", str(error).removeprefix(f"{path}: ")]
+            continue
+        seconds = sum(each.seconds for each in rows)
+        library = sum(each.operation.seconds or 0.0 for each in rows)
+        shown = [f"{seconds / library:.3f}", f"{seconds:.6f}"] if library else ["", ""]
+        yield [path.name, operation, "yes", *shown, ""]

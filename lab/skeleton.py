@@ -22,7 +22,7 @@ _WIDTH = 96
 def write(name: str, language: str, overwrite: bool) -> Path:
     """Write the file of an operation in this folder. Raises LabError."""
     if name not in OPERATIONS:
-        hint = suggested(name, OPERATIONS, f"known are {', '.join(OPERATIONS)}")
+        hint = suggested(name, [*OPERATIONS], f"known are {', '.join(OPERATIONS)}")
         raise LabError(f"'{name}' is no operation for a kernel; {hint}")
     path = Path(f"{name}{SUFFIXES[language]}")
     if path.exists() and not overwrite:

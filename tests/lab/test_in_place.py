@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from dnnstack.backends.reference.kernels import KERNELS
-from dnnstack.lab.grading import COLUMNS, graded
 from dnnstack.lab.in_place import in_place
 from dnnstack.lab.operations import OPERATIONS, LabError
 from dnnstack.lab.program import opened
-from dnnstack.lab.running import report
+from dnnstack.lab.running import COLUMNS, graded, report, timed
 from dnnstack.reports.explain import explain
 
-from ..support.trainings import go
 from ..support.training_fixtures import _own_cache, backend, cuda, onednn, reference, tiny
+from ..support.trainings import go
 
 __all__ = ["_own_cache", "backend", "cuda", "onednn", "reference", "tiny"]
 LAYERS = (
@@ -44,7 +44,7 @@ def test_a_training_is_the_same(name, momentum, backend, tiny, written):
         *NET, f"optimizer={{type: sgd, lr: 0.05, momentum: {momentum}, weight_decay: 0.01}}"
     )
     plain, own = go(config, backend), KERNELS[OPERATIONS[name].kind]
-    with opened(written(name, "c"), 60) as kernel, in_place(kernel, backend.name):
+    with opened(written(name, "c"), 60) as kernel, in_place(kernel):
         ops = computed_by(config, backend, f"{name}.c")
         found = go(config, backend)
     assert len(ops) == COUNTS[name]
@@ -56,7 +56,7 @@ def test_a_training_is_the_same(name, momentum, backend, tiny, written):
 
 def test_what_is_wrong_in_the_sizes_of_a_training_does_not_train(onednn, tiny, written):
     path = written("relu", "c", "return 0;", "if (SIZE > 5000) y[4] = 7; return 0;")
-    with opened(path, 60) as kernel, in_place(kernel, "onednn"):
+    with opened(path, 60) as kernel, in_place(kernel):
         assert report(kernel).taken == 12
         with pytest.raises(LabError, match=r"relu is wrong: y\[4\] .* is 7, .*; sizes: SIZE=50176"):
             go(tiny(*NET), onednn)
@@ -64,7 +64,7 @@ def test_what_is_wrong_in_the_sizes_of_a_training_does_not_train(onednn, tiny, w
 
 def test_what_it_does_not_take_is_the_librarys(onednn, tiny, written):
     path = written("conv2d", "c", "{", "{\n    if (KH == 5) return 1;")
-    with opened(path, 60) as kernel, in_place(kernel, "onednn"):
+    with opened(path, 60) as kernel, in_place(kernel):
         (op,) = computed_by(tiny(*NET), onednn, "conv2d.c")
     assert op.window.kernel == (3, 3)
 
@@ -77,7 +77,7 @@ def explanation(onednn, tiny):
 def test_times_are_beside_the_librarys(explanation, written):
     path = written("conv2d", "c", "{", "{\n    if (KH == 3) return 1;")
     with opened(path, 60) as kernel:
-        found = report(kernel, None, explanation)
+        found = replace(report(kernel), timed=timed(kernel, explanation))
     (row,) = found.to_json()["timed"]
     assert (row["layer"], row["phase"]) == ("conv2d_1", "forward")
     assert row["sizes"] == [(16, 1, 28, 28), (4, 1, 5, 5), (16, 4, 28, 28)]
@@ -100,8 +100,8 @@ def test_a_class_is_graded(explanation, written, tmp_path):
     assert wrong["fault"].startswith("loss is wrong: loss[0] (element 0)")
     assert (right["operation"], right["right"], right["fault"]) == ("relu", "yes", "")
     with opened(paths[0], 60) as kernel:
-        timed = report(kernel, None, explanation).timed
-    library = sum(each.operation.seconds for each in timed)
+        rows = timed(kernel, explanation)
+    library = sum(each.operation.seconds for each in rows)
     assert float(right["seconds"]) == pytest.approx(
         float(right["ratio"]) * library, rel=0.2, abs=2e-6
     )
