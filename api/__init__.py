@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .checking import step as step
     from .classifier import Classifier as Classifier
     from .classifier import load as load
     from .common.errors import DnnstackError as DnnstackError
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from .reporting import report as report
     from .reports.callbacks import Callback as Callback
     from .reports.history import History as History
+    from .reports.step import Step as Step
     from .reports.sweep_report import SweepReport as SweepReport
     from .training.inference.evaluate import Evaluation as Evaluation
     from .training.inference.predict import Prediction as Prediction
@@ -58,6 +60,7 @@ _HOMES = {
     "Prediction": "training.inference.predict",
     "Run": "looking",
     "RunConfig": "configs",
+    "Step": "reports.step",
     "SweepReport": "reports.sweep_report",
     "check_gradients": "plugins.checking",
     "compare": "comparing",
@@ -70,6 +73,7 @@ _HOMES = {
     "network_graph": "fitting",
     "report": "reporting",
     "runs": "looking",
+    "step": "checking",
     "summary": "looking",
     "sweep": "grouping",
     "train": "fitting",

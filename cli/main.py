@@ -34,6 +34,7 @@ from .predict import predict
 from .report import report
 from .runs import runs
 from .serve import serve
+from .step import step
 from .summary import summary
 from .suspects import suspects
 from .sweep import sweep
@@ -76,7 +77,8 @@ def dnnstack() -> None:
 
 for command in (
     *(train, sweep, report, evaluate, compare, predict, look, why, compress, export, serve),
-    *(new, runs, suspects, weights, data, import_, summary, graph, explain, config, doctor),
+    *(new, runs, suspects, weights, data, import_, summary, graph, explain, step),
+    *(config, doctor),
 ):
     command.params.extend(options.loudness())
     command.context_class = usage.Context

@@ -143,6 +143,7 @@ FULL = {
     "report": ["report tiny-compressed", "report tiny --json"],
     "runs": ["runs"],
     "serve": ["serve --port 0 --device numpy"],
+    "step": ["step --config tiny.yaml --device numpy"],
     "summary": ["summary --config tiny.yaml"],
     "suspects": ["suspects tiny --device numpy"],
     "sweep": [f"sweep --config search.yaml {ONE}"],

@@ -1,0 +1,77 @@
+"""The numbers of a step, and whether a network is sound, from a program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from .arguments import path_or_none, whole
+from .backends.base import Backend
+from .backends.select import Device
+from .common.errors import UsageError
+from .configs import LoadedConfig, placed
+from .datasets import Downloads
+from .fitting import Config, Overrides, changed, read_config
+from .reports.step import Step, take_step
+from .training.assemble import data_folder
+from .training.fitting import open_device
+from .training.one_batch import first_batch
+from .training.setup import Setup
+from .training.trainer import ready
+from .training.weights.source import anchored
+from .wording import in_python, log_notice
+
+
+@in_python
+def step(
+    config: Config,
+    *,
+    sample: int | None = None,
+    overrides: Overrides = (),
+    device: Device | None = None,
+    threads: int | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    offline: bool = False,
+) -> Step:
+    """Every tensor of a network's first step, as ``dnnstack step`` shows. Raises DnnstackError.
+
+    sample: the only one of the batch, by its number in the training set; default: the first batch
+    of the training. The result has ``tensors``, arrays by name, ``as_text()`` and ``save(path)``.
+    """
+    loaded = read_config(config, changed(overrides, device, threads, None))
+    given = (path_or_none("data_dir", data_dir), Downloads(offline=True) if offline else None)
+    return step_of(loaded, whole("sample", sample), *given, log_notice)
+
+
+def step_of(
+    loaded: LoadedConfig,
+    sample: int | None,
+    data_dir: Path | None,
+    downloads: Downloads | None,
+    notice: Callable[[str], None],
+) -> Step:
+    """See ``step``."""
+    setup, backend = _ready(loaded, data_dir, downloads, notice)
+    if sample is not None and not 0 <= sample < len(setup.data):
+        raise UsageError(
+            f"sample {sample}: the training set has {len(setup.data)} samples, counted from 0"
+        )
+    rows = first_batch(setup) if sample is None else np.array([sample], np.int32)
+    return take_step(loaded.title, setup, backend, rows)
+
+
+def _ready(
+    loaded: LoadedConfig,
+    data_dir: Path | None,
+    downloads: Downloads | None,
+    notice: Callable[[str], None],
+) -> tuple[Setup, Backend]:
+    with placed(loaded):
+        config = anchored(loaded.config, Path() if loaded.packaged else loaded.path.parent)
+        root = data_folder(config, data_dir, config.data.root)
+        backend = open_device(loaded, False, True, notice)
+        found = ready(config, backend, root, file=loaded.path, downloads=downloads, notice=notice)
+        return found, backend

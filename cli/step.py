@@ -1,0 +1,69 @@
+"""``dnnstack step``: the numbers of one training step, forward and backward."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import console, options, plugins
+
+
+@click.command(
+    short_help="Show every number of a training step.",
+    epilog=options.examples(
+        "dnnstack step --config toy-unroll.yaml",
+        "dnnstack step --config lenet.yaml --sample 7 --save step.npz",
+    ),
+)
+@options.config()
+@options.overrides
+@options.plugin
+@click.option(
+    "--sample",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="A batch of this sample of the training set alone; default: the first batch of training.",
+)
+@click.option(
+    "--save",
+    type=options.Named(),
+    metavar="FILE.npz",
+    help="Also write every tensor, whole, under the name that is printed.",
+)
+@options.json_output("one JSON object")
+@options.device("run.device of the config")
+@options.data_dir
+def step(
+    reference: str,
+    overrides: tuple[str, ...],
+    plugin: tuple[Path, ...],
+    sample: int | None,
+    save: Path | None,
+    as_json: bool,
+    device: Any,
+    threads: int | None,
+    data_dir: Path | None,
+    offline: bool,
+) -> None:
+    """Show every tensor of one training step, with the formula and the library call behind it.
+
+    The step is the first of the training, from its first weights, at the mean rate of its schedule.
+    Operations are not fused, so that each result is there to see. What an operation reads is named
+    as its formula names it. Of tensors of more than 128 numbers, mean, deviation and the first
+    corner are shown.
+    """
+    from ..checking import step_of
+    from ..configs import load_config
+    from ..fitting import changed
+    from . import downloading
+
+    if save is not None and save.suffix != ".npz":
+        raise click.UsageError(f"--save {save}: choose a name that ends in .npz")
+    changes = [*overrides, *changed((), device, threads, None)]
+    loaded = load_config(reference, changes, plugins.opened(plugin))
+    found = step_of(loaded, sample, data_dir, downloading.policy(offline), console.note)
+    console.show(found, as_json, found.as_text, indent=1)
+    if save is not None:
+        found.save(save)

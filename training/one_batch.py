@@ -1,0 +1,90 @@
+"""One batch alone: a session whose every tensor can be read, or that trains on nothing else."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..backends.base import Backend
+from ..datasets.loader import Index
+from .orders import EpochOrders
+from .plan import Plan
+from .records.formats.state import Snapshot
+from .sections import Sections
+from .session import Session
+from .setup import Setup, class_weights
+
+Arrays = dict[str, NDArray[np.float32]]
+
+
+class _Whole(Setup):
+    """One whose graphs keep all that they compute."""
+
+    def sections(self, pieces: int = 1) -> Sections:
+        found = super().sections(pieces)
+        for graph in found.graphs().values():
+            graph.results |= {t.name: t for op in graph.ops for t in op.writes()}
+        return found
+
+
+def first_batch(setup: Setup) -> Index:
+    """The samples of the first step of the training."""
+    plan, data = setup.plan, setup.config.data
+    labels = setup.data.labels if data.balance else None
+    with closing(EpochOrders(plan, setup.config.seed, labels, data.shuffle is not False)) as orders:
+        return orders.of(0)[: plan.batch_size]
+
+
+def on_batch(
+    setup: Setup,
+    rows: Index,
+    backend: Backend,
+    arrays: Arrays,
+    steps: int = 1,
+    whole: bool = False,
+    **run: Any,
+) -> Session:
+    """A session before its first step, which trains on the samples ``rows`` alone, in one part.
+
+    Every step has the mean rate of the training. arrays: what it begins with, as
+    ``Setup.fresh`` gives it. ``whole``: without fusion, and so that every tensor can be read
+    afterwards. run: changes of the config's ``run``.
+    """
+    config, plan, data = setup.config, setup.plan, setup.data
+    weights = class_weights(config, data, plan.train) or None
+    run = {**run, **({"fusion": False, "tune": False} if whole else {})}
+    changes = {
+        "run": config.run.model_copy(update=run),
+        "data": config.data.model_copy(update={"shuffle": False, "balance": None, "fold": None}),
+        "loss": config.loss.model_copy(update={"class_weights": weights}),
+        "train": config.train.model_copy(update={"accumulate": 1}),
+        "optimizer": config.optimizer.model_copy(update={"swa": None}),
+        "parallel": None,
+    }
+    short = Plan(
+        train=np.arange(len(rows), dtype=np.int32),
+        validation=np.zeros(0, np.int32),
+        batch_size=len(rows),
+        evaluation_batch_size=1,
+        steps_per_epoch=1,
+        total_steps=steps,
+        rates=_mean(plan.rates, steps),
+        log_every=1,
+        validate_every=0,
+        save_every=0,
+        tables={name: _mean(table, steps) for name, table in plan.tables.items()},
+    )
+    made = _Whole if whole else Setup
+    taken = data.taken(rows, data.labels[rows], data.classes)
+    session = Session(
+        made(config.model_copy(update=changes), setup.network, setup.scaling, short, taken), backend
+    )
+    session.put(Snapshot(0, np.zeros(3), arrays))
+    return session
+
+
+def _mean(table: NDArray[np.float32], steps: int) -> NDArray[np.float32]:
+    return np.full(steps, table.mean(), np.float32)
