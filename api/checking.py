@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from .arguments import path_or_none, whole
+from .arguments import path_or_none, path_text, whole
 from .backends.base import Backend
 from .backends.select import Device
 from .common.errors import UsageError
 from .configs import LoadedConfig, placed
 from .datasets import Downloads
 from .fitting import Config, Overrides, changed, read_config
+from .reports.check import STEPS, Check, check_network
 from .reports.step import Step, take_step
 from .training.assemble import data_folder
 from .training.fitting import open_device
-from .training.one_batch import first_batch
+from .training.one_batch import first_samples
+from .training.records.runs import CONFIG, find_run
 from .training.setup import Setup
 from .training.trainer import ready
 from .training.weights.source import anchored
@@ -59,8 +63,58 @@ def step_of(
         raise UsageError(
             f"sample {sample}: the training set has {len(setup.data)} samples, counted from 0"
         )
-    rows = first_batch(setup) if sample is None else np.array([sample], np.int32)
+    rows = first_samples(setup, setup.plan.batch_size)
+    rows = rows if sample is None else np.array([sample], np.int32)
     return take_step(loaded.title, setup, backend, rows)
+
+
+@in_python
+def check(
+    config: Config | None = None,
+    *,
+    run: str | os.PathLike[str] | None = None,
+    steps: int = STEPS,
+    overrides: Overrides = (),
+    device: Device | None = None,
+    threads: int | None = None,
+    runs_dir: str | os.PathLike[str] = "runs",
+    data_dir: str | os.PathLike[str] | None = None,
+    offline: bool = False,
+) -> Check:
+    """Whether a network can be trained, as ``dnnstack check`` shows. Raises DnnstackError.
+
+    config: a network with its first weights; or run: that of a run, with its best ones. The result
+    has ``verdicts``, ``wrong``, ``as_text()`` and ``draw(path)``, what the network sees.
+    """
+    changes = changed(overrides, device, threads, None)
+    above = Path(path_text("runs_dir", runs_dir))
+    found, more = of_run(config, None if run is None else path_text("run", run), above)
+    given = (path_or_none("data_dir", data_dir), Downloads(offline=True) if offline else None)
+    return check_of(read_config(found, [*changes, *more]), steps, *given, log_notice)
+
+
+def of_run(config: Any, run: str | None, above: Path) -> tuple[Any, list[str]]:
+    """The config, and how it begins: that of the run, with its weights, if one is named.
+
+    Raises UsageError unless there is one of both, CheckpointError.
+    """
+    if (config is None) == (run is None):
+        raise UsageError("name a config, or a run, and not both")
+    if run is None:
+        return config, []
+    folder = find_run(run, above)
+    return str(folder / CONFIG), [f"init_from={json.dumps(str(folder.absolute()))}"]
+
+
+def check_of(
+    loaded: LoadedConfig,
+    steps: int,
+    data_dir: Path | None,
+    downloads: Downloads | None,
+    notice: Callable[[str], None],
+) -> Check:
+    """See ``check``."""
+    return check_network(loaded.title, *_ready(loaded, data_dir, downloads, notice), steps)
 
 
 def _ready(

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.base import Backend
+from ..backends.tuning import Tuning
 from ..datasets.loader import Index
 from .orders import EpochOrders
 from .plan import Plan
@@ -30,12 +31,12 @@ class _Whole(Setup):
         return found
 
 
-def first_batch(setup: Setup) -> Index:
-    """The samples of the first step of the training."""
+def first_samples(setup: Setup, count: int) -> Index:
+    """The first ``count`` samples to train on, or fewer if an epoch has fewer."""
     plan, data = setup.plan, setup.config.data
     labels = setup.data.labels if data.balance else None
     with closing(EpochOrders(plan, setup.config.seed, labels, data.shuffle is not False)) as orders:
-        return orders.of(0)[: plan.batch_size]
+        return orders.of(0)[:count]
 
 
 def on_batch(
@@ -45,6 +46,7 @@ def on_batch(
     arrays: Arrays,
     steps: int = 1,
     whole: bool = False,
+    tuning: Tuning | None = None,
     **run: Any,
 ) -> Session:
     """A session before its first step, which trains on the samples ``rows`` alone, in one part.
@@ -80,7 +82,9 @@ def on_batch(
     made = _Whole if whole else Setup
     taken = data.taken(rows, data.labels[rows], data.classes)
     session = Session(
-        made(config.model_copy(update=changes), setup.network, setup.scaling, short, taken), backend
+        made(config.model_copy(update=changes), setup.network, setup.scaling, short, taken),
+        backend,
+        tuning,
     )
     session.put(Snapshot(0, np.zeros(3), arrays))
     return session

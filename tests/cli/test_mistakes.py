@@ -127,6 +127,7 @@ def test_a_disk_that_is_full_in_the_middle(
 
 ONE = "--set train.epochs=1 --device numpy"
 FULL = {
+    "check": ["check --config tiny.yaml --device numpy --steps 2"],
     "compare": ["compare tiny tiny --device numpy"],
     "compress": ["compress --config stages.yaml --device numpy"],
     "config": ["config --config tiny.yaml"],

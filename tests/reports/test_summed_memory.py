@@ -41,6 +41,7 @@ LARGE = {"alexnet.yaml", "resnet18.yaml", "vgg16.yaml"}
 # Batches that these need, or are.
 WHOLE = {"lenet5-1998.yaml", "mlp-xor.yaml", "perceptron-nand.yaml", "perceptron.yaml"}
 WHOLE |= {"linear-regression.yaml", "logistic.yaml", "mlp-regression.yaml"}
+WHOLE |= {"toy-gradients.yaml", "toy-unroll.yaml"}
 GROUPS = "optimizer.groups="
 VARIED = tuples(__file__, "varied")
 
