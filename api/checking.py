@@ -1,4 +1,4 @@
-"""The numbers of a step, and whether a network is sound, from a program."""
+"""The numbers of a step, and whether a network can be trained, from a program."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from .arguments import path_or_none, path_text, whole
 from .backends.base import Backend
@@ -21,7 +19,6 @@ from .reports.check import STEPS, Check, check_network
 from .reports.step import Step, take_step
 from .training.assemble import data_folder
 from .training.fitting import open_device
-from .training.one_batch import first_samples
 from .training.records.runs import CONFIG, find_run
 from .training.setup import Setup
 from .training.trainer import ready
@@ -46,26 +43,9 @@ def step(
     of the training. The result has ``tensors``, arrays by name, ``as_text()`` and ``save(path)``.
     """
     loaded = read_config(config, changed(overrides, device, threads, None))
-    given = (path_or_none("data_dir", data_dir), Downloads(offline=True) if offline else None)
-    return step_of(loaded, whole("sample", sample), *given, log_notice)
-
-
-def step_of(
-    loaded: LoadedConfig,
-    sample: int | None,
-    data_dir: Path | None,
-    downloads: Downloads | None,
-    notice: Callable[[str], None],
-) -> Step:
-    """See ``step``."""
-    setup, backend = _ready(loaded, data_dir, downloads, notice)
-    if sample is not None and not 0 <= sample < len(setup.data):
-        raise UsageError(
-            f"sample {sample}: the training set has {len(setup.data)} samples, counted from 0"
-        )
-    rows = first_samples(setup, setup.plan.batch_size)
-    rows = rows if sample is None else np.array([sample], np.int32)
-    return take_step(loaded.title, setup, backend, rows)
+    downloads = Downloads(offline=True) if offline else None
+    opened = made_ready(loaded, path_or_none("data_dir", data_dir), downloads, log_notice)
+    return take_step(*opened, whole("sample", sample))
 
 
 @in_python
@@ -86,11 +66,12 @@ def check(
     config: a network with its first weights; or run: that of a run, with its best ones. The result
     has ``verdicts``, ``wrong``, ``as_text()`` and ``draw(path)``, what the network sees.
     """
-    changes = changed(overrides, device, threads, None)
-    above = Path(path_text("runs_dir", runs_dir))
-    found, more = of_run(config, None if run is None else path_text("run", run), above)
-    given = (path_or_none("data_dir", data_dir), Downloads(offline=True) if offline else None)
-    return check_of(read_config(found, [*changes, *more]), steps, *given, log_notice)
+    named = None if run is None else path_text("run", run)
+    found, begun = of_run(config, named, Path(path_text("runs_dir", runs_dir)))
+    loaded = read_config(found, [*changed(overrides, device, threads, None), *begun])
+    downloads = Downloads(offline=True) if offline else None
+    opened = made_ready(loaded, path_or_none("data_dir", data_dir), downloads, log_notice)
+    return check_network(*opened, steps)
 
 
 def of_run(config: Any, run: str | None, above: Path) -> tuple[Any, list[str]]:
@@ -106,26 +87,16 @@ def of_run(config: Any, run: str | None, above: Path) -> tuple[Any, list[str]]:
     return str(folder / CONFIG), [f"init_from={json.dumps(str(folder.absolute()))}"]
 
 
-def check_of(
-    loaded: LoadedConfig,
-    steps: int,
-    data_dir: Path | None,
-    downloads: Downloads | None,
-    notice: Callable[[str], None],
-) -> Check:
-    """See ``check``."""
-    return check_network(loaded.title, *_ready(loaded, data_dir, downloads, notice), steps)
-
-
-def _ready(
+def made_ready(
     loaded: LoadedConfig,
     data_dir: Path | None,
     downloads: Downloads | None,
     notice: Callable[[str], None],
-) -> tuple[Setup, Backend]:
+) -> tuple[str, Setup, Backend]:
+    """What the config is called, what it trains, and where."""
     with placed(loaded):
         config = anchored(loaded.config, Path() if loaded.packaged else loaded.path.parent)
         root = data_folder(config, data_dir, config.data.root)
         backend = open_device(loaded, False, True, notice)
-        found = ready(config, backend, root, file=loaded.path, downloads=downloads, notice=notice)
-        return found, backend
+        setup = ready(config, backend, root, loaded.path, downloads, notice)
+        return loaded.title, setup, backend

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from . import completion, console, options, plugins
+from . import completion, console, options
+from .step import begun, opened
 
 
 @click.command(
@@ -32,13 +33,10 @@ from . import completion, console, options, plugins
     metavar="FILE.png",
     help="What the network sees; default: check.png in the run's folder, or NAME-check.png here.",
 )
-@options.json_output("one JSON object")
-@options.device("run.device of the config")
-@options.data_dir
+@opened
 def check(
     run: str | None, reference: str | None, runs_dir: Path | None, overrides: tuple[str, ...],
-    plugin: tuple[Path, ...], steps: int, picture: Path | None, as_json: bool, device: Any,
-    threads: int | None, data_dir: Path | None, offline: bool,
+    steps: int, picture: Path | None, as_json: bool, **how: Any,
 ) -> int:  # fmt: skip
     """Test whether a network can be trained: for each test a verdict, figures and what to do.
 
@@ -49,20 +47,17 @@ def check(
     overfitted, and better than samples of zeros; and a step repeated from a saved state. The exit
     status is 1 if something is wrong.
     """
-    from ..checking import check_of, of_run
-    from ..configs import load_config
-    from ..fitting import changed
+    from ..checking import of_run
+    from ..reports.check import check_network
     from ..reports.contact_sheet import check_png
-    from . import downloading
 
     if picture is not None:
         check_png(picture)
-    found, begun = of_run(reference, run, runs_dir or Path("runs"))
-    changes = [*overrides, *changed((), device, threads, None), *begun]
-    loaded = load_config(found, changes, plugins.opened(plugin))
-    result = check_of(loaded, steps, data_dir, downloading.policy(offline), console.note)
+    found, more = of_run(reference, run, runs_dir or Path("runs"))
+    title, setup, backend = begun(found, (*overrides, *more), **how)
+    result = check_network(title, setup, backend, steps)
     console.show(result, as_json, result.as_text, indent=1)
-    place = loaded.path.with_name("check.png") if run else Path(f"{loaded.config.name}-check.png")
-    place = picture or place
+    own = Path(found).with_name("check.png") if run else Path(f"{setup.config.name}-check.png")
+    place = picture or own
     console.draw(place.parent, as_json, lambda: result.draw(place))
     return int(result.wrong)

@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.base import Backend, BoundCall
+from ..common.errors import UsageError
 from ..common.printable import paragraph, printable
 from ..common.records import dataclass
 from ..common.text import shape_text
 from ..datasets.loader import Index
 from ..graph.graph import EXTERNAL, Op
-from ..training.one_batch import on_batch
+from ..training.one_batch import first_samples, on_batch
 from ..training.setup import Setup
 from .contact_sheet import write
 
@@ -83,9 +84,6 @@ class Step:
                         lines += self._tensor(field, f"{when}{tensor}", shown)
         return paragraph(lines)
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(self.as_text())
-
     def save(self, path: Path) -> None:
         """Write every tensor to an .npz file, under the names that are printed."""
         buffer = io.BytesIO()
@@ -107,8 +105,18 @@ class Step:
         return [f"{head}, as above"] if known else [head, *(f"      {r}" for r in _rows(array))]
 
 
-def take_step(config: str, setup: Setup, backend: Backend, rows: Index) -> Step:
-    """One step on the samples ``rows``, from the first weights. Raises DnnstackError."""
+def take_step(config: str, setup: Setup, backend: Backend, sample: int | None = None) -> Step:
+    """The first step, on the batch of the training or this sample. Raises DnnstackError."""
+    if sample is not None and not 0 <= sample < len(setup.data):
+        raise UsageError(
+            f"sample {sample}: the training set has {len(setup.data)} samples, counted from 0"
+        )
+    rows = first_samples(setup, setup.plan.batch_size)
+    return step_on(config, setup, backend, rows if sample is None else np.array([sample], np.int32))
+
+
+def step_on(config: str, setup: Setup, backend: Backend, rows: Index) -> Step:
+    """One step on the samples ``rows``, from the first weights."""
     with closing(on_batch(setup, rows, backend, setup.fresh(), whole=True)) as session:
         executable, graph = session.executable, session.stretches[0].train
         graph = executable.graphs[graph.name]

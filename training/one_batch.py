@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,10 @@ from ..backends.base import Backend
 from ..backends.tuning import Tuning
 from ..datasets.loader import Index
 from .orders import EpochOrders
-from .plan import Plan
 from .records.formats.state import Snapshot
 from .sections import Sections
 from .session import Session
 from .setup import Setup, class_weights
-
-Arrays = dict[str, NDArray[np.float32]]
 
 
 class _Whole(Setup):
@@ -43,7 +41,7 @@ def on_batch(
     setup: Setup,
     rows: Index,
     backend: Backend,
-    arrays: Arrays,
+    arrays: dict[str, NDArray[np.float32]],
     steps: int = 1,
     whole: bool = False,
     tuning: Tuning | None = None,
@@ -51,13 +49,12 @@ def on_batch(
 ) -> Session:
     """A session before its first step, which trains on the samples ``rows`` alone, in one part.
 
-    Every step has the mean rate of the training. arrays: what it begins with, as
-    ``Setup.fresh`` gives it. ``whole``: without fusion, and so that every tensor can be read
-    afterwards. run: changes of the config's ``run``.
+    Every step has the mean rate of the training. arrays: those of ``Setup.fresh``. ``whole``:
+    without fusion, and so that every tensor can be read. run: changes of the config's ``run``.
     """
     config, plan, data = setup.config, setup.plan, setup.data
     weights = class_weights(config, data, plan.train) or None
-    run = {**run, **({"fusion": False, "tune": False} if whole else {})}
+    run |= {"fusion": False, "tune": False} if whole else {}
     changes = {
         "run": config.run.model_copy(update=run),
         "data": config.data.model_copy(update={"shuffle": False, "balance": None, "fold": None}),
@@ -66,29 +63,19 @@ def on_batch(
         "optimizer": config.optimizer.model_copy(update={"swa": None}),
         "parallel": None,
     }
-    short = Plan(
+    short = replace(
+        plan,
         train=np.arange(len(rows), dtype=np.int32),
         validation=np.zeros(0, np.int32),
         batch_size=len(rows),
-        evaluation_batch_size=1,
         steps_per_epoch=1,
         total_steps=steps,
-        rates=_mean(plan.rates, steps),
-        log_every=1,
-        validate_every=0,
-        save_every=0,
-        tables={name: _mean(table, steps) for name, table in plan.tables.items()},
+        rates=np.full(steps, plan.rates.mean(), np.float32),
+        tables={k: np.full(steps, v.mean(), np.float32) for k, v in plan.tables.items()},
     )
-    made = _Whole if whole else Setup
-    taken = data.taken(rows, data.labels[rows], data.classes)
-    session = Session(
-        made(config.model_copy(update=changes), setup.network, setup.scaling, short, taken),
-        backend,
-        tuning,
-    )
+    made, taken = _Whole if whole else Setup, data.taken(rows, data.labels[rows], data.classes)
+    config = config.model_copy(update=changes)
+    alone = made(config, setup.network, setup.scaling, short, taken)
+    session = Session(alone, backend, tuning)
     session.put(Snapshot(0, np.zeros(3), arrays))
     return session
-
-
-def _mean(table: NDArray[np.float32], steps: int) -> NDArray[np.float32]:
-    return np.full(steps, table.mean(), np.float32)

@@ -191,15 +191,11 @@ def ready(
     config: RunConfig,
     backend: Backend,
     data_root: Path,
-    *,
-    file: Path | None = None,
-    downloads: Downloads | None = None,
-    notice: Callable[[str], None] = lambda text: None,
+    file: Path,
+    downloads: Downloads | None,
+    notice: Callable[[str], None],
 ) -> Setup:
-    """What a training of the config would begin with: its data, first weights and plan.
-
-    No run is made. The arguments are those of ``train``, which raises the same errors.
-    """
+    """What ``train``, whose arguments and errors these are, would begin with; no run is made."""
     config = settled(config)
     check_declared(config)
     info = describe_data(config, data_root)
