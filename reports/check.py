@@ -29,7 +29,7 @@ from ..training.one_batch import first_samples, on_batch
 from ..training.session import Session
 from ..training.setup import Setup
 from .contact_sheet import draw_sheet, write_png
-from .step import AFTER, step_on
+from .step import AFTER, finite, step_on
 
 STEPS = 500
 # Of those that are trained on first; and the share of what knowing nothing loses that is enough.
@@ -69,7 +69,8 @@ class Check:
         return any(each.verdict == "wrong" for each in self.verdicts)
 
     def to_json(self) -> dict[str, Any]:
-        listed = [vars(each) for each in self.verdicts]
+        """Figures that are no numbers are None."""
+        listed = [{**vars(v), "figures": finite(v.figures)} for v in self.verdicts]
         return {"config": self.config, "backend": self.backend, "verdicts": listed}
 
     def as_text(self) -> str:
@@ -88,9 +89,11 @@ class Check:
 
 def check_network(config: str, setup: Setup, backend: Backend, steps: int = STEPS) -> Check:
     """Test the network of ``setup``, training it ``steps`` at most. Raises DnnstackError."""
-    bench = _Bench(setup, backend, steps)
-    first = (bench.inputs(), bench.gradients(), bench.device(), bench.samples(), bench.start())
-    verdicts = (*first, *bench.activations(), bench.updates(), *bench.trained())
+    # Where a training diverges, so do its figures.
+    with np.errstate(all="ignore"):
+        bench = _Bench(setup, backend, steps)
+        first = (bench.inputs(), bench.gradients(), bench.device(), bench.samples(), bench.start())
+        verdicts = (*first, *bench.activations(), bench.updates(), *bench.trained())
     return Check(config, backend.name, verdicts, bench.seen())
 
 
@@ -151,7 +154,7 @@ class _Bench:
             terms = np.concatenate([[0.0], *(claimed[t].ravel() for t in moved)])
             return abs(float(terms.sum()) - measured) / (float(abs(terms).sum()) + 1e-9)
 
-        with closing(session), np.errstate(all="ignore"):
+        with closing(session):
             session.set_rate_factor(0.0)
             # It writes the order of the samples, too.
             session.run(1)
@@ -313,8 +316,7 @@ def _computed(op: Op, values: Mapping[str, Any], unit: float = 0.0) -> list[NDAr
 
     fields = [getattr(op, field) for field in op.inputs]
     each = [tuple(map(given, f)) if isinstance(f, tuple) else f and given(f) for f in fields]
-    with np.errstate(all="ignore"):
-        found = KERNELS.of(op).compute(op, *each)
+    found = KERNELS.of(op).compute(op, *each)
     found = found if len(op.outputs) > 1 else (found,)
     return [a for f in found if f is not None for a in (f if isinstance(f, tuple) else (f,))]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ class Step:
     tensors: Mapping[str, NDArray[Any]]
 
     def to_json(self) -> dict[str, Any]:
-        """Values of tensors of more than 128 numbers are left out."""
+        """Of tensors of more than 128 numbers the values are left out; None is no number."""
         listed = [
             {
                 "op": op.name,
@@ -150,16 +151,28 @@ def _named(op: Op, fields: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _figures(array: NDArray[Any]) -> dict[str, Any]:
-    values = {"values": array.tolist()} if array.size <= _MOST else {}
-    told = {"mean": float(array.mean()), "deviation": float(array.std())}
-    return {"shape": array.shape, "dtype": str(array.dtype), **told, **values}
+    told = finite(dict(zip(("mean", "deviation"), _spread(array), strict=True)))
+    if array.size <= _MOST:
+        told["values"] = np.where(np.isfinite(array), array.astype(object), None).tolist()
+    return {"shape": array.shape, "dtype": str(array.dtype), **told}
+
+
+def finite(figures: Mapping[str, float]) -> dict[str, Any]:
+    """For JSON, which has no word for what is no number."""
+    return {key: value if isfinite(value) else None for key, value in figures.items()}
+
+
+def _spread(array: NDArray[Any]) -> tuple[float, float]:
+    with np.errstate(all="ignore"):
+        return float(array.mean(dtype=np.float64)), float(array.std(dtype=np.float64))
 
 
 def _rows(array: NDArray[Any]) -> list[str]:
     """The numbers, matrices side by side; of many their mean, deviation and first corner."""
     more = []
     if array.size > _MOST:
-        more = [f"mean {array.mean():.4g}, deviation {array.std():.4g}; it begins with"]
+        mean, deviation = _spread(array)
+        more = [f"mean {mean:.4g}, deviation {deviation:.4g}; it begins with"]
         array = array[(0,) * (array.ndim - 2)]
         array = array[tuple(slice(_CORNER) for _ in array.shape)]
     array = array.reshape((1,) * (4 - array.ndim) + array.shape)

@@ -10,6 +10,8 @@ import pytest
 from dnnstack.cli.main import main
 from dnnstack.common.errors import ConfigError, DatasetError, UsageError
 
+from ..support.opened import NAMES, opened
+
 
 def _forward(x, w):
     """Y[m,h,w] = sum over c,p,q of X[c,h+p,w+q] W[m,c,p,q]."""
@@ -30,12 +32,13 @@ def _backward(x, w, dy):
     return dx, dw
 
 
-@pytest.mark.parametrize("device", ["numpy", "cpu"])
+@pytest.mark.parametrize("device", NAMES)
 @pytest.mark.parametrize(
     ("name", "layer", "dy"),
     [("toy-gradients", "conv", "flatten_1.dx"), ("toy-unroll", "conv2d_1", "flatten_1.dx")],
 )
 def test_the_toys_are_computed_as_the_loops_do(name, layer, dy, device):
+    opened(device)
     found = dnnstack.step(f"{name}.yaml", device=device)
     tensors = found.tensors
     x, w = tensors["x"][0], tensors[f"{layer}.weight"]
@@ -135,6 +138,14 @@ def test_one_sample_is_a_batch_of_its_own(tmp_path):
         UsageError, match="sample 4: the training set has 4 samples, counted from 0"
     ):
         dnnstack.step("mlp-xor.yaml", sample=4)
+
+
+def test_what_is_no_number_is_none_in_json():
+    how = {"optimizer.lr": 1e38}
+    found = dnnstack.step("toy-gradients.yaml", overrides=how, device="numpy").to_json()
+    weights = found["tensors"]["after/conv.weight"]
+    assert (weights["mean"], weights["values"][0][0][0][2]) == (None, None)
+    assert found["tensors"]["conv.weight"]["values"][0][0][0] == [1, 0, 1]
 
 
 def test_the_command_writes_what_it_prints(tmp_path, monkeypatch, capsys):
