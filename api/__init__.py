@@ -14,6 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .checking import check as check
+    from .checking import step as step
     from .classifier import Classifier as Classifier
     from .classifier import load as load
     from .common.errors import DnnstackError as DnnstackError
@@ -38,7 +40,9 @@ if TYPE_CHECKING:
     from .plugins.loading import load_plugin as load_plugin
     from .reporting import report as report
     from .reports.callbacks import Callback as Callback
+    from .reports.check import Check as Check
     from .reports.history import History as History
+    from .reports.step import Step as Step
     from .reports.sweep_report import SweepReport as SweepReport
     from .training.inference.evaluate import Evaluation as Evaluation
     from .training.inference.predict import Prediction as Prediction
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Callback": "reports.callbacks",
+    "Check": "reports.check",
     "Classifier": "classifier",
     "Comparison": "many.comparison",
     "DnnstackError": "common.errors",
@@ -58,7 +63,9 @@ _HOMES = {
     "Prediction": "training.inference.predict",
     "Run": "looking",
     "RunConfig": "configs",
+    "Step": "reports.step",
     "SweepReport": "reports.sweep_report",
+    "check": "checking",
     "check_gradients": "plugins.checking",
     "compare": "comparing",
     "explain": "looking",
@@ -70,6 +77,7 @@ _HOMES = {
     "network_graph": "fitting",
     "report": "reporting",
     "runs": "looking",
+    "step": "checking",
     "summary": "looking",
     "sweep": "grouping",
     "train": "fitting",

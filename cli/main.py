@@ -18,6 +18,7 @@ from click.exceptions import NoArgsIsHelpError
 from ..common.errors import UsageError, is_of_output, told
 from ..common.printable import printable, set_output_encoding
 from . import console, early, options, usage
+from .check import check
 from .compare import compare
 from .compress import compress
 from .config import config
@@ -35,6 +36,7 @@ from .predict import predict
 from .report import report
 from .runs import runs
 from .serve import serve
+from .step import step
 from .summary import summary
 from .suspects import suspects
 from .sweep import sweep
@@ -77,7 +79,8 @@ def dnnstack() -> None:
 
 for command in (
     *(train, sweep, report, evaluate, compare, predict, look, why, compress, export, serve),
-    *(new, runs, suspects, weights, data, import_, summary, graph, explain, lab, config, doctor),
+    *(new, runs, suspects, weights, data, import_, summary, graph, explain, step, check),
+    *(lab, config, doctor),
 ):
     command.params.extend(options.loudness())
     command.context_class = usage.Context

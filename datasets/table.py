@@ -33,9 +33,10 @@ class Table(Dataset):
     targets: Sequence[float | Sequence[float]] = ()
     classes: Sequence[str] | None = None
     kind: Kind | None = None
+    shape: Sequence[int] | None = None
 
     def describe(self, root: Path) -> DatasetInfo:
-        """One channel per column: shape (columns, 1, 1).
+        """One channel per column: shape (columns, 1, 1); or of ``shape``, (C, H, W), in float32.
 
         Raises DatasetError for values or targets that cannot be stored.
         """
@@ -43,9 +44,16 @@ class Table(Dataset):
             raise DatasetError(
                 "dataset 'table': needs inputs and targets, which are written in the config"
             )
-        grids, count = _grids(self.inputs), len(self.targets)
+        columns = len(self.inputs[0])
+        channels, height, width = self.shape or (columns, 1, 1)
+        if channels * height * width != columns:
+            raise DatasetError(
+                f"dataset 'table', option 'shape': {channels}x{height}x{width} does not have the "
+                f"{columns} values of a row"
+            )
+        grids, count = self._grids(), len(self.targets)
         _, kind, names = self._targets()
-        facts = ("table", (len(self.inputs[0]), 1, 1), names, count, count)
+        facts = ("table", (channels, height, width), names, count, count)
         if grids is None:
             return DatasetInfo(*facts, floats=True, kind=kind)
         return DatasetInfo(
@@ -58,7 +66,7 @@ class Table(Dataset):
     def load(self, split: Split, root: Path, downloads: Downloads) -> ImageSet:
         """The table, in the order in which it is written; ``root`` is not used."""
         info = self.describe(root)
-        grids = _grids(self.inputs)
+        grids = self._grids()
         if grids is None:
             images = np.array(self.inputs, np.float32)
         else:
@@ -73,6 +81,10 @@ class Table(Dataset):
             f"row {number}: {', '.join(map(str, row))}" for number, row in enumerate(self.inputs, 1)
         )
         return ImageSet(f"table/{split}", images, labels, info.classes, sources, kind=info.kind)
+
+    def _grids(self) -> list[tuple[Fraction, Fraction]] | None:
+        """Those of the columns; of pictures none, for the columns of a channel would differ."""
+        return None if self.shape else _grids(self.inputs)
 
     def _targets(self) -> tuple[NDArray[Any], Kind, tuple[str, ...]]:
         """See ``as_targets``."""

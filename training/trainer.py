@@ -120,7 +120,7 @@ def train(
             check_memory(network, backend)
             stack.enter_context(blamed(network, config.data.batch_size))
             _check_unread(config, network, info, run)
-            start = _start(config, network, heard) if checkpoint is None else None
+            start = _start(config, network, heard.notice) if checkpoint is None else None
             check()
             return config, parts, info, network, start
 
@@ -135,7 +135,7 @@ def train(
                 origin = Path(start.origin.path), start.trained
             own = None if checkpoint is None else (checkpoint.path, checkpoint.provenance)
             given = (config, data, own, origin, keeps, same_samples, heard.notice)
-            setup = _set_up(config, network, info, choose(*given), resume, heard)
+            setup = _set_up(config, network, info, choose(*given), resume, heard.notice)
             if text := not_repeated(checkpoint, config, overrides, setup.plan.total_steps):
                 heard.notice(text)
             if checkpoint is not None:
@@ -187,6 +187,27 @@ def train(
         return Loop(session, saver, log, heard, stop_requested).run(backend)
 
 
+def ready(
+    config: RunConfig,
+    backend: Backend,
+    data_root: Path,
+    file: Path,
+    downloads: Downloads | None,
+    notice: Callable[[str], None],
+) -> Setup:
+    """What ``train``, whose arguments and errors these are, would begin with; no run is made."""
+    config = settled(config)
+    check_declared(config)
+    info = describe_data(config, data_root)
+    network = build_network(config, info, file)
+    check_memory(network, backend)
+    check_data(config, info)
+    start = _start(config, network, notice)
+    data = load_data(config, "train", data_root, downloads)
+    chosen = choose(config, data, None, None, False, False, notice)
+    return replace(_set_up(config, network, info, chosen, None, notice), start=start)
+
+
 def check_loggers(config: RunConfig) -> None:
     """Raise ConfigError if the package of a logger is not installed."""
     for name in config.train.loggers or ():
@@ -214,12 +235,12 @@ def _check_unread(config: RunConfig, network: Network, info: DatasetInfo, run: R
     check_disk_space(folder, checkpoint_bytes(saved), kept)
 
 
-def _start(config: RunConfig, network: Network, heard: Listener) -> Start | None:
+def _start(config: RunConfig, network: Network, notice: Callable[[str], None]) -> Start | None:
     """The weights that ``init_from`` names, if it does."""
     wanted = config.init_from
     if wanted is None:
         return None
-    source = open_source(wanted.source, Path(config.run.dir), heard.notice)
+    source = open_source(wanted.source, Path(config.run.dir), notice)
     shapes = {tensor.name: tensor.shape for tensor in network.learned()}
     return begin(source, shapes, wanted.skip or ())
 
@@ -230,7 +251,7 @@ def _set_up(
     info: DatasetInfo,
     chosen: Chosen,
     resume: Resume | None,
-    heard: Listener,
+    notice: Callable[[str], None],
 ) -> Setup:
     """The plan, and the pictures' mean and deviation where they are to be measured."""
     checkpoint = resume.checkpoint if resume is not None else None
@@ -244,10 +265,10 @@ def _set_up(
         )
     untrained = untrained_classes(data, plan.train)
     for text in (*map(Warned, data.doubts), *untrained, *plan.notices, *network.doubts()):
-        heard.notice(text)
+        notice(text)
     if network.parameters() and not assigned(config, network):
         which = "freeze" if config.freeze else "optimizer.groups"
-        heard.notice(f"all parameters are frozen ({which}), so none is trained")
+        notice(f"all parameters are frozen ({which}), so none is trained")
     if checkpoint is not None and config.data.normalize.measured:
         # What it was trained with holds, should the pictures be others by now.
         scaling = checkpoint.provenance.preprocessing

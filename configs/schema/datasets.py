@@ -103,6 +103,11 @@ class TableConfig(DatasetConfig):
     classes: Annotated[
         Names | None, "Names of the classes, numbers or questions; default: numbers from 0."
     ] = None
+    shape: Annotated[
+        tuple[Count, ...] | None,
+        BeforeValidator(lambda value: value and sample_shape(value)),
+        "Of a sample, [C, H, W], whose values a row has in this order; default: [columns, 1, 1].",
+    ] = None
 
     @field_validator("inputs")
     @classmethod

@@ -127,6 +127,7 @@ def test_a_disk_that_is_full_in_the_middle(
 
 ONE = "--set train.epochs=1 --device numpy"
 FULL = {
+    "check": ["check --config tiny.yaml --device numpy --steps 2"],
     "compare": ["compare tiny tiny --device numpy"],
     "compress": ["compress --config stages.yaml --device numpy"],
     "config": ["config --config tiny.yaml"],
@@ -144,6 +145,7 @@ FULL = {
     "report": ["report tiny-compressed", "report tiny --json"],
     "runs": ["runs"],
     "serve": ["serve --port 0 --device numpy"],
+    "step": ["step --config tiny.yaml --device numpy"],
     "summary": ["summary --config tiny.yaml"],
     "suspects": ["suspects tiny --device numpy"],
     "sweep": [f"sweep --config search.yaml {ONE}"],
