@@ -13,7 +13,9 @@ from . import console, options, plugins
 from . import ranks as several
 
 if TYPE_CHECKING:
+    from ..backends.base import Backend
     from ..backends.select import Device
+    from ..configs import LoadedConfig
 
 
 @click.command(
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
         "dnnstack explain --config lenet.yaml --measure | less",
         "dnnstack explain --config lenet.yaml --set run.fusion=false",
         "dnnstack explain --config lenet.yaml --measure --json > explained.json",
+        "dnnstack explain --config lenet.yaml --algorithms",
     )
 )
 @options.config()
@@ -42,6 +45,11 @@ if TYPE_CHECKING:
     metavar="FILE.svg",
     help="With --measure: also draw how near the operations come to the machine's limits.",
 )
+@click.option(
+    "--algorithms",
+    is_flag=True,
+    help="Instead, run each convolution in every way that there is, and compare them.",
+)
 @options.json_output("one JSON object")
 @options.device("run.device of the config")
 @several.option
@@ -53,6 +61,7 @@ def explain(
     measure: bool,
     trace: Path | None,
     roofline: Path | None,
+    algorithms: bool,
     as_json: bool,
     device: Device | None,
     threads: int | None,
@@ -77,15 +86,16 @@ def explain(
     from ..reports.glance import trace as traced
     from ..reports.stored import store_explanation
 
-    for name in (name for name, file in (("trace", trace), ("roofline", roofline)) if file):
-        if not measure:
-            raise click.UsageError(f"--{name} needs --measure")
+    _check_usage(measure, {"trace": trace, "roofline": roofline}, algorithms, ranks)
     team = several.joined(ranks)
     with nullcontext() if team is None else team.together():
         loaded = load_config(reference, overrides, plugins.opened(plugin))
         machine = loaded.config.run
         count = several.threads(threads or machine.threads, team)
         backend = open_backend(device or machine.device, count, console.note, not no_graph)
+    if algorithms:
+        _compare(loaded, backend, as_json)
+        return
     others = Others()
     with placed(loaded), several.explaining(team) as (share, agreed):
         explanation = explaining.explain(
@@ -104,3 +114,25 @@ def explain(
     if not overrides:
         path = loaded.path
         console.draw(path.parent, as_json, lambda: store_explanation(explanation, path))
+
+
+def _check_usage(
+    measure: bool, files: dict[str, Path | None], algorithms: bool, ranks: int | None
+) -> None:
+    for name, file in files.items():
+        if file and not measure:
+            raise click.UsageError(f"--{name} needs --measure")
+    if algorithms and (measure or ranks):
+        raise click.UsageError("--algorithms cannot be used with --measure or --ranks")
+
+
+def _compare(loaded: LoadedConfig, backend: Backend, as_json: bool) -> None:
+    from dataclasses import replace
+
+    from ..configs import placed
+    from ..reports.algorithms import compare
+
+    with placed(loaded):
+        found = compare(loaded.config, loaded.path, backend)
+    told = replace(found, config=loaded.title)
+    console.show(found, as_json, lambda: told.as_text(console.asked_width()), indent=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 
@@ -23,3 +24,18 @@ def test_a_short_training_can_be_measured(run):
         *("--set", "train={max_steps: 1}", "--set", "optimizer.lr=1e30"),
         status=0,
     )
+
+
+def test_algorithms_are_compared_instead(run):
+    words = ("explain", "--config", "tiny.yaml", "--device", "numpy", "--algorithms")
+    done = run(*words, status=0)
+    assert done.stdout.startswith("The convolutions of tiny.yaml, batch 32, forward, in float32\n")
+    assert "refused: winograd takes a window of 3x3 with stride and dilation 1 alone, not 5x5" in (
+        done.stdout
+    )
+    (first, *_) = json.loads(run(*words, "--json", status=0).stdout)["convolutions"]
+    assert (first["layer"], first["y"][0]) == ("conv2d_1", 32)
+    assert [way["name"] for way in first["algorithms"]] == ["direct", "im2col", "fft"]
+    for other in ("--measure", "--ranks=2"):
+        wrong = run(*words, other, status=2)
+        assert "--algorithms cannot be used with --measure or --ranks" in wrong.stderr
