@@ -226,7 +226,8 @@ def _write(
     notice: Callable[[str], None],
 ) -> Path:
     """A run of step 0, as if its training had ended there; returns its folder."""
-    with create_run(runs_dir, name, origin.config, notice) as run:
+    begun = create_run(runs_dir, name, origin.config, notice)
+    with explaining(runs_dir, "cannot be written", _ELSEWHERE), begun as run:
         with explaining(run.path, "cannot be written", _ELSEWHERE):
             make_folder(run.checkpoints)
             write_checkpoint(run.checkpoints, arrays, START, origin, keep=1)
