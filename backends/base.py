@@ -9,7 +9,7 @@ loss = executable.read(graph["loss"])
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal, Protocol
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ..common.errors import ShapeError
 from ..common.records import dataclass
 from ..graph.graph import Graph, Op, Tensor
+from ..graph.ops import Conv2d
 from ..graph.rewrites import Rewrite
 from .tuning import Tuning
 
@@ -79,6 +80,24 @@ class Limits:
 
     def to_json(self) -> dict[str, float]:
         return {"gflops": self.gflops, "gbytes_per_second": self.gbytes}
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A way to compute a convolution; ``notes``: what its library says of it.
+
+    ``flops``: None where the library does not tell. ``workspace``: bytes beside x, w and y.
+    ``run()`` is y; ``seconds()``, after it, the time of a call without copies. Both are valid
+    until the next engine is asked for.
+    """
+
+    library: str
+    name: str
+    notes: tuple[str, ...]
+    flops: int | None
+    workspace: int
+    run: Callable[[], Array]
+    seconds: Callable[[], float]
 
 
 def check_array(tensor: Tensor, array: Array) -> None:
@@ -223,6 +242,9 @@ class Backend(Protocol):
 
     def limits(self, precision: Precision = "auto") -> Limits:
         """Measure the machine, which takes about a second; products as in this precision."""
+
+    def engines(self, op: Conv2d, x: Array, w: Array) -> Iterator[Engine]:
+        """Every way that the libraries have for a convolution without bias, in float32."""
 
     def versions(self) -> Mapping[str, str]:
         """Everything that equal bits depend on: library versions, instruction set, threads."""

@@ -13,7 +13,9 @@ from . import console, options, plugins
 from . import ranks as several
 
 if TYPE_CHECKING:
+    from ..backends.base import Backend
     from ..backends.select import Device
+    from ..configs import LoadedConfig
 
 
 @click.command(
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
         "dnnstack explain --config lenet.yaml --card h100",
         "dnnstack explain --config lenet.yaml --set run.fusion=false",
         "dnnstack explain --config lenet.yaml --measure --json > explained.json",
+        "dnnstack explain --config lenet.yaml --algorithms",
     )
 )
 @options.config()
@@ -43,6 +46,11 @@ if TYPE_CHECKING:
     metavar="FILE.svg",
     help="With --measure: also draw how near the operations come to the machine's limits.",
 )
+@click.option(
+    "--algorithms",
+    is_flag=True,
+    help="Instead, run each convolution in every way that there is, and compare them.",
+)
 @options.json_output("one JSON object")
 @options.device("run.device of the config")
 @options.card
@@ -55,6 +63,7 @@ def explain(
     measure: bool,
     trace: Path | None,
     roofline: Path | None,
+    algorithms: bool,
     as_json: bool,
     device: Device | None,
     threads: int | None,
@@ -82,20 +91,19 @@ def explain(
     from ..reports.glance import trace as traced
     from ..reports.stored import store_explanation
 
-    for name in (name for name, file in (("trace", trace), ("roofline", roofline)) if file):
-        if not measure:
-            raise click.UsageError(f"--{name} needs --measure")
-    if card and (ranks or 1) > 1:
-        raise click.UsageError("--card is of one GPU: leave out --ranks")
+    _check_usage(measure, {"trace": trace, "roofline": roofline}, algorithms, ranks, card)
     team = several.joined(ranks)
     with nullcontext() if team is None else team.together():
         loaded = load_config(reference, overrides, plugins.opened(plugin))
         machine = loaded.config.run
         if team is None:
-            card = foreseen_card(card, device, machine.device, measure)
+            card = foreseen_card(card, device, machine.device, measure or algorithms)
         if card is None:
             count = several.threads(threads or machine.threads, team)
             backend = open_backend(device or machine.device, count, console.note, not no_graph)
+    if algorithms:
+        _compare(loaded, backend, as_json)
+        return
     others, given = Others(), (loaded.config, loaded.path)
     with placed(loaded), several.explaining(team) as (share, agreed):
         if card is None:
@@ -115,3 +123,28 @@ def explain(
     if not overrides and card is None:
         path = loaded.path
         console.draw(path.parent, as_json, lambda: store_explanation(explanation, path))
+
+
+def _check_usage(
+    measure: bool, files: dict[str, Path | None], algorithms: bool, ranks: int | None,
+    card: str | None,
+) -> None:  # fmt: skip
+    for name, file in files.items():
+        if file and not measure:
+            raise click.UsageError(f"--{name} needs --measure")
+    if algorithms and (measure or ranks):
+        raise click.UsageError("--algorithms cannot be used with --measure or --ranks")
+    if card and (ranks or 1) > 1:
+        raise click.UsageError("--card is of one GPU: leave out --ranks")
+
+
+def _compare(loaded: LoadedConfig, backend: Backend, as_json: bool) -> None:
+    from dataclasses import replace
+
+    from ..configs import placed
+    from ..reports.algorithms import compare
+
+    with placed(loaded):
+        found = compare(loaded.config, loaded.path, backend)
+    told = replace(found, config=loaded.title)
+    console.show(found, as_json, lambda: told.as_text(console.asked_width()), indent=1)

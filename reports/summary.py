@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from itertools import chain
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from ..common.records import dataclass
 from ..configs import RunConfig
 from ..datasets import DatasetInfo
 from ..graph.graph import Graph, Op, Shape, Tensor
-from ..graph.ops import AllGather, AllReduce, Exchange, Reshape
+from ..graph.ops import AllGather, AllReduce, Conv2d, Exchange, Im2col, Reshape
 from ..graph.rewrites import LIBRARY_REWRITES, rewritten
 from ..layers.layer import Layer
 from ..training.assemble import build_network, check_declared, describe_data
@@ -40,7 +41,8 @@ class Row:
     composite's own row counts only what it does itself. statistics: numbers that forward updates in
     training, as in batch norm, besides the parameters. forward_flops: for one picture.
     activation_bytes: what forward keeps for backward, for a batch; 0 if the layer's output is a
-    view of its input or is internal to a fused operation.
+    view of its input or is internal to a fused operation. unrolled: of a convolution, how often
+    im2col has each number of its input, K^2 P Q / (H W).
     """
 
     name: str
@@ -52,6 +54,7 @@ class Row:
     forward_flops: int
     weight_bytes: int
     activation_bytes: int
+    unrolled: float | None = None
 
 
 @dataclass(frozen=True)
@@ -236,8 +239,14 @@ def _sent(graphs: Sequence[Graph], own: int, rank: int) -> dict[str, int]:
 def _rows(network: Network, plain: Graph, train: Graph) -> tuple[Row, ...]:
     stored = _stored(plain, train)
     flops: Counter[str] = Counter()
+    unrolled: dict[str, float] = {}
     for op in network.infer_graph(1).ops:
-        flops[op.origin[0].layer] += op.flops()
+        layer = op.origin[0].layer
+        flops[layer] += op.flops()
+        if isinstance(op, Conv2d):
+            unrolled[layer] = op.window.area * prod(op.y.shape[2:]) / prod(op.x.shape[2:])
+        elif isinstance(op, Im2col):
+            unrolled[layer] = op.columns.size / op.x.size
 
     def row(name: str, kind: str, shape: Shape, layer: Layer | None = None) -> Row:
         # The layers of a composite have their own rows.
@@ -254,6 +263,7 @@ def _rows(network: Network, plain: Graph, train: Graph) -> tuple[Row, ...]:
             forward_flops=flops[name],
             weight_bytes=sum(t.nbytes for t in tensors),
             activation_bytes=stored[name],
+            unrolled=unrolled.get(name),
         )
 
     return (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from math import inf
@@ -10,7 +10,8 @@ from math import inf
 from ...common.errors import BackendUnavailableError, CublasError, CudnnError
 from ...common.text import listed
 from ...graph.graph import Graph
-from ..base import Limits, Options, Precision
+from ...graph.ops import Conv2d
+from ..base import Array, Engine, Limits, Options, Precision
 from ..collectives import on_one_machine
 from ..compiling import ChoiceError, Choices, CompilePlan, Sections, compiled
 from ..registry import without_kernel
@@ -20,6 +21,7 @@ from .binding.bind import KERNELS, Arithmetic
 from .binding.launches import Stream
 from .binding.pictures import Pictures
 from .binding.small_sums import wanted
+from .engines import engines
 from .executable import CudaExecutable
 from .fused import REWRITES
 from .libraries.cublas import Cublas, Product
@@ -202,6 +204,9 @@ class CudaBackend:
             seconds = fastest(multiply, stream, 10)
             moved = fastest(lambda: cp.copyto(target, source), stream, 10)
         return Limits(2 * n**3 / seconds / 1e9, 2 * source.nbytes / moved / 1e9)
+
+    def engines(self, op: Conv2d, x: Array, w: Array) -> Iterator[Engine]:
+        return engines(self._stream(0, self.device.has_tf32).cudnn, op, x, w)
 
     def versions(self) -> Mapping[str, str]:
         stream = self._stream(0, self.device.has_tf32)

@@ -116,3 +116,18 @@ def test_a_card_that_can_not_be_had_is_wrong_usage(run):
         assert said in run("explain", "--config", "tiny.yaml", *words, status=2).stderr
     said = run("summary", "--config", "tiny.yaml", "--card", "t4", "--ranks", "2", status=2).stderr
     assert "--card is of one GPU: leave out --ranks" in said
+
+
+def test_algorithms_are_compared_instead(run):
+    words = ("explain", "--config", "tiny.yaml", "--device", "numpy", "--algorithms")
+    done = run(*words, status=0)
+    assert done.stdout.startswith("The convolutions of tiny.yaml, batch 32, forward, in float32\n")
+    assert "refused: winograd takes a window of 3x3 with stride and dilation 1 alone, not 5x5" in (
+        done.stdout
+    )
+    (first, *_) = json.loads(run(*words, "--json", status=0).stdout)["convolutions"]
+    assert (first["layer"], first["y"][0]) == ("conv2d_1", 32)
+    assert [way["name"] for way in first["algorithms"]] == ["direct", "im2col", "fft"]
+    for other in ("--measure", "--ranks=2"):
+        wrong = run(*words, other, status=2)
+        assert "--algorithms cannot be used with --measure or --ranks" in wrong.stderr

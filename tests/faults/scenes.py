@@ -27,6 +27,9 @@ KEEP = ("--set", "checkpoint.keep=99")
 # The folder in which commands are called, and what four of them write.
 WORK, SHEET, NEW, LABELS = "work", "sheet.png", "new.yaml", "labels.csv"
 EXPORTED = "net.py"
+# A network of another program; the run has its name.
+ONNX = "net.onnx"
+_OF_PYTORCH = Path(__file__).parents[1] / "imports" / "onnx" / "resnet.onnx"
 # Where a training begins.
 WEIGHTS = "w.safetensors"
 RUN = Path(WORK, "runs/net")
@@ -90,6 +93,7 @@ SCENES = {
         Scene("weights", "kept", ("weights", "runs/net", "--save", WEIGHTS)),
         Scene("suspects", "kept", ("suspects", "net", "--apply", LABELS, "--threads", "1")),
         Scene("page", "kept", ("report", "net")),
+        Scene("import", "onnx", ("import", ONNX)),
         Scene("export", "kept", ("export", "net", "--format", "numpy", "-o", EXPORTED)),
         Scene(
             "compress",
@@ -212,6 +216,8 @@ class Stage:
             grouping.prepare(self._copy(self._start("warm"), root.name) / WORK)
         elif name == "begun":
             self._begin(root)
+        elif name == "onnx":
+            shutil.copy(_OF_PYTORCH, self._copy(self._start("warm"), root.name) / WORK / ONNX)
         elif name == "weights":
             self._copy(self._start("warm"), root.name)
             save_file({"dense_1.bias": np.full(10, 0.5, np.float32)}, root / WORK / WEIGHTS)
@@ -330,6 +336,21 @@ def check_strangers(stage: Stage, scene: Scene, root: Path) -> None:
     for name in before:
         if Path(name).suffix in (".txt", ".png", ".yaml") and "runs/net/c" not in name:
             assert after.get(name) == before[name], name
+
+
+def check_import(stage: Stage, scene: Scene, root: Path, ended: Ended) -> None:
+    """After a fault: a checkpoint that is there is whole, and a second import gives all of it."""
+    want = stage.end(scene) / RUN
+    check_strangers(stage, scene, root)
+    found = [run for run in (root / RUN, root / RUN.with_name("net-2")) if run.exists()]
+    assert all(checkpoints(run).items() <= checkpoints(want).items() for run in found)
+    if ended.status:
+        second = stage.run(scene, root)
+        assert second.status == 0, second.err
+    (named,) = re.findall(r"runs/[^:]+", ended.out if not ended.status else second.out)
+    assert checkpoints(root / WORK / named) == checkpoints(want)
+    assert records(root / WORK / named) == records(want)
+    assert (root / WORK / named / "config.yaml").read_bytes() == (want / "config.yaml").read_bytes()
 
 
 def check_reading(stage: Stage, scene: Scene, root: Path, ended: Ended) -> None:
