@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.cuda import backend as module
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.libraries.runtime import cuda_api
 from dnnstack.backends.cuda.memory_plan import plan_memory
@@ -102,7 +101,7 @@ def test_what_a_search_and_a_network_took_is_free_at_once(
 
 def test_what_does_not_fit_is_refused_before_it_is_allocated(cuda, sections, monkeypatch):
     graphs = sections("cifar", batch=4096)
-    monkeypatch.setattr(module, "free_bytes", lambda: 4 << 30)
+    monkeypatch.setattr(cuda, "free_bytes", lambda: 4 << 30)
     before = cuda_api().pool.held_bytes()
     with pytest.raises(ConfigError, match=r"data\.batch_size of at most \d+ fits"):
         cuda.compile(graphs, Options(tune=False))
