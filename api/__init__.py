@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .checking import check as check
+    from .checking import lr_find as lr_find
     from .checking import step as step
     from .classifier import Classifier as Classifier
     from .classifier import load as load
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from .reports.callbacks import Callback as Callback
     from .reports.check import Check as Check
     from .reports.history import History as History
+    from .reports.rate_range import RateRange as RateRange
     from .reports.step import Step as Step
     from .reports.sweep_report import SweepReport as SweepReport
     from .training.inference.evaluate import Evaluation as Evaluation
@@ -61,6 +63,7 @@ _HOMES = {
     "History": "reports.history",
     "Imported": "imports.onnx_run",
     "Prediction": "training.inference.predict",
+    "RateRange": "reports.rate_range",
     "Run": "looking",
     "RunConfig": "configs",
     "Step": "reports.step",
@@ -74,6 +77,7 @@ _HOMES = {
     "load_config": "fitting",
     "load_ensemble": "ensemble",
     "load_plugin": "plugins.loading",
+    "lr_find": "checking",
     "network_graph": "fitting",
     "report": "reporting",
     "runs": "looking",

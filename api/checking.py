@@ -16,6 +16,7 @@ from .configs import LoadedConfig, placed
 from .datasets import Downloads
 from .fitting import Config, Overrides, changed, read_config
 from .reports.check import STEPS, Check, check_network
+from .reports.rate_range import RateRange, find_rate
 from .reports.step import Step, take_step
 from .training.assemble import data_folder
 from .training.fitting import open_device
@@ -72,6 +73,30 @@ def check(
     downloads = Downloads(offline=True) if offline else None
     opened = made_ready(loaded, path_or_none("data_dir", data_dir), downloads, log_notice)
     return check_network(*opened, steps)
+
+
+@in_python
+def lr_find(
+    config: Config,
+    *,
+    low: float = 1e-7,
+    high: float = 10.0,
+    steps: int = 100,
+    overrides: Overrides = (),
+    device: Device | None = None,
+    threads: int | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    offline: bool = False,
+) -> RateRange:
+    """A learning rate to begin with, as ``dnnstack lr-find`` finds it. Raises DnnstackError.
+
+    low, high: the first and the last of ``steps`` rates. The result has ``suggested``, None where
+    the loss does not fall, ``result``, ``as_text()`` and ``picture("png")``.
+    """
+    loaded = read_config(config, changed(overrides, device, threads, None))
+    downloads = Downloads(offline=True) if offline else None
+    opened = made_ready(loaded, path_or_none("data_dir", data_dir), downloads, log_notice)
+    return find_rate(*opened, low, high, max(whole("steps", steps) or 0, 2))
 
 
 def of_run(config: Any, run: str | None, above: Path) -> tuple[Any, list[str]]:

@@ -31,6 +31,7 @@ from .graph import graph
 from .importing import import_
 from .lab import lab
 from .look import look, why
+from .lr_find import lr_find
 from .new import new
 from .predict import predict
 from .report import report
@@ -80,7 +81,7 @@ def dnnstack() -> None:
 for command in (
     *(train, sweep, report, evaluate, compare, predict, look, why, compress, export, serve),
     *(new, runs, suspects, weights, data, import_, summary, graph, explain, step, check),
-    *(lab, config, doctor),
+    *(lr_find, lab, config, doctor),
 ):
     command.params.extend(options.loudness())
     command.context_class = usage.Context

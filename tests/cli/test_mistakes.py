@@ -140,6 +140,7 @@ FULL = {
     "import": ["import net.onnx"],
     "lab": ["lab new relu --language python", "lab run relu.c"],
     "look": ["look tiny --device numpy -o filters.png"],
+    "lr-find": ["lr-find --config tiny.yaml --device numpy --steps 3 -o rates.png"],
     "new": ["new pictures --output made.yaml"],
     "predict": [f"{PREDICT} digit.png"],
     "report": ["report tiny-compressed", "report tiny --json"],

@@ -152,7 +152,8 @@ def test_a_card_is_what_its_maker_states():
     page = (Path(__file__).parents[3] / "docs/explain.md").read_text("utf-8")
     for name, card in CARDS.items():
         row = next(line for line in page.splitlines() if line.startswith(f"| `{name}`"))
-        stated = [*card.tflops, None, None][:3] + [card.bandwidth, card.gigabytes, card.count]
+        rates = [*card.tflops, None, None][:3]
+        stated = [*rates, card.bandwidth, card.gigabytes, card.count]
         cells = [cell.strip() for cell in row.split("|")[2:-1]]
         assert [float(cell) if cell else None for cell in cells] == stated
     assert H200.processors == runtime.H200
