@@ -1,4 +1,4 @@
-"""Whatever network is drawn, the tests of a sound device find nothing wrong with what it computes."""
+"""Whatever network is drawn, a check finds nothing wrong with what a sound device computes."""
 
 from __future__ import annotations
 
