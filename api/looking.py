@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .arguments import path_text, whole
-from .backends.select import Device
+from .arguments import path_text, whole, word
+from .backends.cuda.cards import CARDS
+from .backends.select import Device, foreseen_card
 from .classifier import Classifier, load
 from .configs import RunConfig, placed
 from .fitting import Config, Overrides, changed, read_config
 from .reports.explain import Explanation
 from .reports.explain import explain as explained
+from .reports.foreseen import foresee
 from .reports.history import columns_of
 from .reports.runs_report import report_runs
 from .reports.summary import NetworkSummary, summarize
@@ -41,9 +43,19 @@ def explain(
     measure: bool = False,
     device: Device | None = None,
     threads: int | None = None,
+    card: str | None = None,
 ) -> Explanation:
-    """What a training step is made of, as ``dnnstack explain`` shows. Raises DnnstackError."""
+    """What a training step is made of, as ``dnnstack explain`` shows.
+
+    card: that of ``--card``, such as "h100", which need not be there. Raises DnnstackError.
+    """
+    if card is not None:
+        word("card", card, CARDS)
     loaded = read_config(config, changed(overrides, device, threads, None))
+    card = foreseen_card(card, device, loaded.config.run.device, measure)
+    if card is not None:
+        with placed(loaded):
+            return foresee(loaded.config, loaded.path, card, log_notice)
     backend = open_device(loaded, False, True, log_notice)
     with placed(loaded):
         return explained(loaded.config, loaded.path, backend, measure, log_notice)

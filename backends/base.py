@@ -9,7 +9,7 @@ loss = executable.read(graph["loss"])
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal, Protocol
 
@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 from ..common.errors import ShapeError
 from ..common.records import dataclass
 from ..graph.graph import Graph, Op, Tensor
+from ..graph.ops import Conv2d
 from ..graph.rewrites import Rewrite
 from .tuning import Tuning
 
 Precision = Literal["auto", "fp32", "fp64", "tf32", "bf16"]
 Residency = Literal["auto", "device", "stream"]
+Calls = Literal["best", "lecture"]
 Array = NDArray[Any]
 
 
@@ -34,10 +36,11 @@ class Options:
     whether other choices may be found by timing; if not, the backend's defaults are used.
     ``tune_seconds``: about how long that may take; None is the backend's own short budget, infinity
     an exhaustive search. ``residency``: where the CUDA backend keeps data sets; auto is on the
-    device if they fit. ``share_memory``: whether a CPU's activations reuse the memory of those that
-    are no longer needed, which can then not be read. ``interrupt`` is called repeatedly while
-    compiling, which its exceptions end. ``notice`` is told at once what the user should know while
-    it lasts, such as what is waited for.
+    device if they fit. ``calls``: with lecture CUDA makes those of cuda/lecture.py, in fp32 without
+    fusion, and residency auto is stream. ``share_memory``: whether a CPU's activations reuse the
+    memory of those that are no longer needed, which can then not be read. ``interrupt`` is called
+    repeatedly while compiling, which its exceptions end. ``notice`` is told at once what the user
+    should know while it lasts, such as what is waited for.
     """
 
     precision: Precision = "auto"
@@ -47,6 +50,7 @@ class Options:
     tune: bool = True
     tune_seconds: float | None = None
     residency: Residency = "auto"
+    calls: Calls = "best"
     share_memory: bool = False
     interrupt: Callable[[], None] = lambda: None
     notice: Callable[[str], None] = lambda text: None
@@ -73,6 +77,27 @@ class Limits:
 
     gflops: float
     gbytes: float
+
+    def to_json(self) -> dict[str, float]:
+        return {"gflops": self.gflops, "gbytes_per_second": self.gbytes}
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A way to compute a convolution; ``notes``: what its library says of it.
+
+    ``flops``: None where the library does not tell. ``workspace``: bytes beside x, w and y.
+    ``run()`` is y; ``seconds()``, after it, the time of a call without copies. Both are valid
+    until the next engine is asked for.
+    """
+
+    library: str
+    name: str
+    notes: tuple[str, ...]
+    flops: int | None
+    workspace: int
+    run: Callable[[], Array]
+    seconds: Callable[[], float]
 
 
 def check_array(tensor: Tensor, array: Array) -> None:
@@ -217,6 +242,9 @@ class Backend(Protocol):
 
     def limits(self, precision: Precision = "auto") -> Limits:
         """Measure the machine, which takes about a second; products as in this precision."""
+
+    def engines(self, op: Conv2d, x: Array, w: Array) -> Iterator[Engine]:
+        """Every way that the libraries have for a convolution without bias, in float32."""
 
     def versions(self) -> Mapping[str, str]:
         """Everything that equal bits depend on: library versions, instruction set, threads."""

@@ -16,6 +16,7 @@ from .tuning import UNEQUAL, Tuning, fingerprint, training_sections
 from .tuning_cache import forget
 
 _LOG = logging.getLogger("dnnstack.layers")
+_NO_LECTURE = "run.calls: the lecture's calls are a GPU's; here all is as with run.fusion false"
 Sections = Mapping[str, Graph]
 Choices = Mapping[str, str]
 ExecutableT = TypeVar("ExecutableT")
@@ -100,6 +101,8 @@ def compiled(
         return found
 
     tuning, notices = settled(options.tuning, noted)
+    if options.calls == "lecture" and backend.name != "cuda":
+        notices = (*notices, _NO_LECTURE)
     try:
         return plan.build(graphs, tuning, notices)
     except plan.refusals as error:

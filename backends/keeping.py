@@ -77,6 +77,7 @@ class Keeping:
         self._kept: _Compiled | None = None
 
     name: Any = property(attrgetter("_backend.name"))
+    engines: Any = property(attrgetter("_backend.engines"))
     waiting_threads: Any = property(attrgetter("_backend.waiting_threads"))
     pieces: Any = property(attrgetter("_backend.pieces"))
     rewrites: Any = property(attrgetter("_backend.rewrites"))

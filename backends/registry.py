@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from ..common.errors import BackendUnavailableError
 from ..graph.graph import Graph, Op
 
 KernelT = TypeVar("KernelT")
+_HANDED: list[Callable[[Op], bool]] = []
+
+
+@contextmanager
+def handed_on(wanted: Callable[[Op], bool]) -> Iterator[None]:
+    """In this block every device hands these operations to what it falls back to."""
+    _HANDED.append(wanted)
+    try:
+        yield
+    finally:
+        _HANDED.remove(wanted)
 
 
 class Registry(dict[type[Op], KernelT]):
@@ -55,6 +67,8 @@ class Registry(dict[type[Op], KernelT]):
 
     def computes(self, op: Op) -> bool:
         """Whether an operation has a kernel of its own here."""
+        if self._default is not None and any(wanted(op) for wanted in _HANDED):
+            return False
         return type(op) in self and not self._unable(op)
 
     def of(self, op: Op) -> KernelT:

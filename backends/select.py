@@ -12,6 +12,7 @@ from ..common.machine import available_threads
 from ..common.native import keep_freed_memory
 from .ahead import NVIDIA_DRIVER, taken
 from .base import Backend, Precision
+from .cuda.cards import USUAL
 
 _LOG = logging.getLogger("dnnstack.layers")
 Device = Literal["auto", "cpu", "numpy", "cuda"]
@@ -59,6 +60,22 @@ def open_backend(
     from .reference.backend import ReferenceBackend
 
     return ReferenceBackend(count)
+
+
+def foreseen_card(
+    card: str | None, device: Device | None, configured: Device, measure: bool
+) -> str | None:
+    """The card whose calls are foreseen: the one named, or the usual one where cuda is wanted and
+    there is no GPU; None where a backend is opened. ``device``: in place of the config's.
+
+    Raises UsageError for what no card alone can do.
+    """
+    if card is not None and device not in (None, "cuda"):
+        raise UsageError(f"card {card} is a GPU: it does not go with the device {device}")
+    if card is not None and measure:
+        raise UsageError(f"nothing can be measured on card {card}, which need not be there")
+    wanted = (device or configured) == "cuda" and not measure and not NVIDIA_DRIVER.exists()
+    return USUAL if card is None and wanted else card
 
 
 @contextmanager

@@ -109,7 +109,8 @@ def order(net: Net) -> Any:
 def ours(net: Net, variant: str, device: str) -> Built:
     """dnnstack's step, by its Python interface.
 
-    ``variant``: tf32, bf16, fp32; with /plain library calls alone, with /calls no graph. The
+    ``variant``: tf32, bf16, fp32; with /plain library calls alone, with /lecture those of slides,
+    with /copied every batch from host memory, with /calls no graph; /lecture,calls both. The
     environment's TUNE: "search" leaves no plan out, "none" times nothing.
     """
     import numpy as np
@@ -138,11 +139,13 @@ def ours(net: Net, variant: str, device: str) -> Built:
     rule = Composition(Sgd(momentum=MOMENTUM, weight_decay=DECAY))
     given = (net.batch, "train", net.count, len(batches), STEPS, scaling, rule, 0)
     graph, _ = Step(network, *given).graphs(0)
-    backend = open_backend("cuda" if device == "cuda" else "cpu", capture=way != "calls")
+    backend = open_backend("cuda" if device == "cuda" else "cpu", capture="calls" not in way)
     tune = os.environ.get("TUNE", "")
     options = Options(
         precision if device == "cuda" else "auto",  # type: ignore[arg-type]
-        fusion=way != "plain",
+        fusion="plain" not in way,
+        calls="lecture" if "lecture" in way else "best",
+        residency="stream" if "copied" in way else "device",
         tune=tune != "none",
         tune_seconds=math.inf if tune == "search" else None,
     )

@@ -53,7 +53,7 @@ def compare(
     """
     from ..comparing import compare_networks
     from ..reports.compare_text import as_text
-    from ..reports.evaluate_text import WIDTH
+    from ..reports.tables import WIDTH
     from . import downloading
 
     plugins.load(plugin)

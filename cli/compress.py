@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
@@ -266,8 +265,6 @@ def _show_sensitivity(
     with console.bar(evaluations(trained), "evaluations") as advance:
         found = measure(trained, backend, images, index, advance)
     folder = run_of_checkpoint(trained.path) or trained.path.parent
-    if not trained.path.is_absolute():
-        folder = Path(os.path.relpath(folder))
     console.show(found, as_json, lambda: sensitivity_report.as_text(found))
     advice = "copy the checkpoint to another folder and name it with --checkpoint"
     with explaining(folder, "the curves cannot be written there", advice):

@@ -25,7 +25,7 @@ import click
 
 from ..common.cells import asked_columns, columns, wrapped_lines
 from ..common.errors import DatasetError, Warned
-from ..common.files import cache_dir, remove_abandoned
+from ..common.files import cache_dir
 from ..common.printable import encodable, printable, printable_lines
 
 _HOUR = 3600.0
@@ -351,7 +351,6 @@ def draw(
     """
     try:
         written = [*drawn()]
-        remove_abandoned(folder)
     except (OSError, ImportError, DatasetError) as error:
         reason = f"{folder}: {error.strerror}" if isinstance(error, OSError) else str(error)
         note(Warned(f"the {kind} were not drawn: {reason}"))

@@ -95,7 +95,7 @@ def evaluate(
     shown; further names may follow: --ensemble lenet lenet-2 lenet-3.
     """
     from ..reports.ensemble_text import text_of
-    from ..reports.evaluate_text import WIDTH
+    from ..reports.tables import WIDTH
     from . import downloading
 
     if more and not ensemble:

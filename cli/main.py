@@ -29,6 +29,7 @@ from .explain import explain
 from .export import export
 from .graph import graph
 from .importing import import_
+from .lab import lab
 from .look import look, why
 from .new import new
 from .predict import predict
@@ -79,7 +80,7 @@ def dnnstack() -> None:
 for command in (
     *(train, sweep, report, evaluate, compare, predict, look, why, compress, export, serve),
     *(new, runs, suspects, weights, data, import_, summary, graph, explain, step, check),
-    *(config, doctor),
+    *(lab, config, doctor),
 ):
     command.params.extend(options.loudness())
     command.context_class = usage.Context

@@ -86,6 +86,7 @@ def train(asked: Asked, wanted: Planned) -> int:
     from ..many.side_by_side import Ended, train_group
     from ..many.statistics import report_group
     from ..reports.group_text import as_text
+    from ..reports.tables import WIDTH
     from ..training.signals import NOTHING_SAVED
     from . import progress
     from .group_screen import GroupScreen
@@ -107,7 +108,7 @@ def train(asked: Asked, wanted: Planned) -> int:
                 progress.say(asked.again("train", words, str(screen.path)))
             return stop.exit_status
     progress.remark("")
-    progress.say(as_text(report_group(path), console.width() or 80))
+    progress.say(as_text(report_group(path), console.width() or WIDTH))
     if not ended.failed:
         words = ["eval", "--ensemble", str(path), *plugins.words_of(base.config)]
         progress.remark(line("next", *words))

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ..backends.cuda.cards import CARDS, USUAL
 from ..configs.find import packaged_configs
 from . import completion, console
 
@@ -111,6 +112,14 @@ def device(default: str) -> Decorator:
         ),
     )
 
+
+card = click.option(
+    "--card",
+    type=click.Choice(list(CARDS), case_sensitive=False),
+    metavar="NAME",
+    help="Show what becomes of the step on this GPU, which need not be there: nothing is measured. "
+    f"One of {', '.join(CARDS)}; with --device cuda, and without a GPU, {USUAL}.",
+)
 
 same_samples = click.option(
     "--same-samples",

@@ -175,7 +175,8 @@ def _check_one(chosen: Mapping[str, bool]) -> None:
 def _tell(answer: Prediction, short: bool, best_first: bool, colours: int) -> None:
     """Print an answer as a line, or in colours."""
     from ..common.printable import paragraph, printable
-    from ..reports.predict_text import WIDTH, as_colours, headline
+    from ..reports.predict_text import as_colours, headline
+    from ..reports.tables import WIDTH
 
     path = printable(answer.path)
     if short:
@@ -212,7 +213,8 @@ def _shown(answer: Prediction, as_json: bool, as_csv: bool, best_first: bool) ->
     import json
 
     from ..common.printable import printable
-    from ..reports.predict_text import WIDTH, as_text, csv_row
+    from ..reports.predict_text import as_text, csv_row
+    from ..reports.tables import WIDTH
 
     if as_json:
         return json.dumps(answer.to_json())

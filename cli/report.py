@@ -124,6 +124,7 @@ def _of_sweep(path: Path, plots_dir: Path | None, no_plots: bool, as_json: bool)
     from ..reports.sweep_plots import draw_sweep
     from ..reports.sweep_report import report_sweep
     from ..reports.sweep_text import report_text
+    from ..reports.tables import WIDTH
 
     try:
         need_optuna("the importance of keys and the pictures")
@@ -131,7 +132,7 @@ def _of_sweep(path: Path, plots_dir: Path | None, no_plots: bool, as_json: bool)
         console.note(Warned(str(error)))
         no_plots = True
     found = report_sweep(path)
-    console.show(found, as_json, lambda: report_text(found, console.width() or 80))
+    console.show(found, as_json, lambda: report_text(found, console.width() or WIDTH))
     folder = plots_dir or found.path
     if not no_plots:
         console.draw(folder, as_json, lambda: draw_sweep(found, folder), margin=12)

@@ -12,6 +12,7 @@ import click
 from . import completion, console, options, plugins
 
 if TYPE_CHECKING:
+    from ..backends.select import Device
     from ..configs import RunConfig
     from ..datasets import DatasetInfo
     from ..training.inference.trained import Trained
@@ -57,32 +58,50 @@ network = options.all_of(
     metavar="N",
     help="Show what one of N processes that train together needs, and what it sends in a step.",
 )
+@click.option("--device", type=click.Choice(["cuda"]), help="Also show its calls on a GPU.")
+@options.card
 @options.json_output("one JSON object")
-def summary(batch_size: int | None, ranks: int, as_json: bool, **given: Any) -> None:
+def summary(
+    batch_size: int | None,
+    ranks: int,
+    device: Device | None,
+    card: str | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
     """Show a network as a table: layers, parameters, operations, memory.
 
     For each layer: its output, its parameters, the millions of floating-point operations of its
     forward pass, and the memory of its weights and activations. Then totals, and the memory of a
     training step. Neither data nor a device is needed. The network is that of a config, or of a
-    checkpoint.
+    checkpoint. With --card, also what each layer becomes on a GPU, which need not be there either.
     """
     import json
     from dataclasses import replace
 
+    from ..backends.cuda.cards import USUAL
     from ..reports.compress_report import CompressedReport
-    from ..reports.summary import summarize
+    from ..reports.foreseen import by_layer_text, foresee
+    from ..reports.summary import summarize, with_batch
     from ..reports.summary_text import as_text
     from ..training.records.formats.dnnz import is_compressed, read_compressed
 
-    report = None
+    report, told, card = None, None, card or (device and USUAL)
+    if card and ranks > 1:
+        raise click.UsageError("--card is of one GPU: leave out --ranks")
     with chosen(**given) as (config, path, title, trained):
         result = summarize(config, path, batch_size, ranks, _data_of(trained) if trained else None)
+        if card:
+            told = foresee(with_batch(config, batch_size), path, card, console.note)
     if trained is not None and is_compressed(path):
         report = CompressedReport(read_compressed(path), trained.network)
     if as_json:
         more = {} if report is None else {"compressed": report.to_json()}
+        more |= {} if told is None else {"explained": told.to_json()}
         console.say(json.dumps({**result.to_json(), **more}, indent=1))
         return
+    if told is not None:
+        console.tell(by_layer_text(told, console.width()))
     console.tell(as_text(replace(result, config=title), console.width()))
     if report is not None:
         console.tell("")

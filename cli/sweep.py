@@ -105,6 +105,7 @@ def _tell(screen: SweepScreen, as_json: bool, asked: Asked, stopped: bool) -> se
     from ..many.journal import Journal
     from ..reports.sweep_report import described
     from ..reports.sweep_text import as_text
+    from ..reports.tables import WIDTH
     from . import progress
 
     path, search = screen.path, screen.search
@@ -113,7 +114,7 @@ def _tell(screen: SweepScreen, as_json: bool, asked: Asked, stopped: bool) -> se
     if as_json:
         console.say(json.dumps(described(path, search, trials)))
     else:
-        progress.say(as_text(path, search, trials, console.width() or 80))
+        progress.say(as_text(path, search, trials, console.width() or WIDTH))
         if stopped:
             progress.say(asked.again("sweep", (), str(path)))
         elif any(trial.values is not None for trial in trials):

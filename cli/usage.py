@@ -52,6 +52,8 @@ _ARGUMENTS = {
     "compare first": _TWO,
     "compare second": _TWO,
     "import file": "name a file, as in dnnstack import resnet18.onnx",
+    "lab action": "name new, run or grade, as in dnnstack lab new conv2d",
+    "lab name": "name an operation, a file or a folder, as in dnnstack lab new conv2d",
     "new folder": "name a folder with a folder for each class, as in dnnstack new flowers",
     "predict paths": "name pictures, as in dnnstack predict 5.png",
     "weights source": "name a run or a file, as in dnnstack weights digits",

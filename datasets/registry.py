@@ -107,7 +107,7 @@ def data_root(
     """
     own = Path(config_root or "").expanduser()
     beside = config_root and pictures and (own / Path(pictures).expanduser()).exists()
-    elsewhere = Path(trained_on).is_dir() and trained_on not in ("", str(own.absolute()))
+    elsewhere = trained_on not in ("", str(own.absolute())) and Path(trained_on).is_dir()
     if flag is None and beside and not elsewhere:
         _LOG.info("data folder: %s, by data.root of the config, with %s", own, pictures)
         return own

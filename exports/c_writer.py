@@ -285,24 +285,23 @@ def _add(op: ops.Add, of: Writer) -> None:
         of.call("add", of(x), of(term), of(op.y), op.y.size)
 
 
-def _copy(x: Tensor | None, begin: int, y: Tensor, first: int, count: int, of: Writer) -> None:
-    """Channels from ``begin`` on of x, or zeros, as those from ``first`` on of y."""
+def _copy(source: str, x: Tensor, y: Tensor, first: int, count: int, of: Writer) -> None:
+    """Channels from a place in x on, or zeros of "0", as those from ``first`` on of y."""
     h, w, to = size_of(y)
-    source, channels = (f"{of(x)} + {begin}", size_of(x)[2]) if x else ("0", 0)
-    of.call("copy_channels", source, channels, f"{of(y)} + {first}", to, count, h * w)
+    of.call("copy_channels", source, size_of(x)[2], f"{of(y)} + {first}", to, count, h * w)
 
 
 def _concat(op: ops.Concat, of: Writer) -> None:
     first = 0
     for part in op.parts:
-        _copy(part, 0, op.y, first, part.shape[1], of)
+        _copy(of(part), part, op.y, first, part.shape[1], of)
         first += part.shape[1]
 
 
 def _pad_channels(op: ops.PadChannels, of: Writer) -> None:
     own, all_of_them = op.x.shape[1], op.y.shape[1]
-    _copy(op.x, 0, op.y, 0, own, of)
-    _copy(None, 0, op.y, own, all_of_them - own, of)
+    _copy(of(op.x), op.x, op.y, 0, own, of)
+    _copy("0", op.x, op.y, own, all_of_them - own, of)
 
 
 def _reshape(op: ops.Reshape, of: Writer) -> None:
@@ -340,7 +339,7 @@ _CODE: dict[type[Op], Callable[[Any, Writer], None]] = {
         "rbf", of(op.x), of.stored(np.array(op.centres)), op.x.size, of(op.y), op.y.size
     ),
     ops.Reshape: _reshape,
-    ops.Slice: lambda op, of: _copy(op.x, op.begin, op.y, 0, op.y.shape[1], of),
+    ops.Slice: lambda op, of: _copy(f"{of(op.x)} + {op.begin}", op.x, op.y, 0, op.y.shape[1], of),
     ops.Softmax: lambda op, of: of.call(
         "softmax", of(op.x), int(op.log), of(op.y), op.x.size // op.x.shape[1], op.x.shape[1]
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,14 @@ from ..common.records import dataclass
 from ..datasets import ImageSet
 from ..training.inference.forward import Forward
 from ..training.inference.trained import Trained
+from .c_integers import answers
 from .format import Format, Twin
 from .plain import Plain
 
 Answers = NDArray[np.float64]
 MOST, DRAWN = 10_000, 100
+# Samples that are asked of each layer of a file that is refused.
+_FEW = 20
 # An answer is another one only if the two are further apart than this.
 _TIE = 1e-6
 # The most that the accuracy of 8-bit integers or of rounded weights may be lower, as a share.
@@ -144,14 +147,29 @@ def export(
                 asked = samples()
                 checked = compare(plain, twin, forward, asked)
                 if _is_wrong(checked, format, plain):
+                    where = _first_wrong(plain, format, path.name, asked)
                     raise ExportError(
                         f"{format.kind}: answers otherwise than predict, so nothing was written "
-                        f"({checked}); this is a fault of dnnstack: report it, with the config"
+                        f"({checked}); {where}; this is a fault of dnnstack: report it, with the "
+                        "config"
                     )
                 files = format.files(plain.telling(checked=str(checked)))
     _write(path, files)
     size = sum(map(len, files.values()))
     return Exported(path, format.kind, size, checked)
+
+
+def _first_wrong(plain: Plain, format: Format, name: str, asked: Samples) -> str:
+    """The first layer that gives something else than NumPy, of files that end behind each."""
+    raw = plain.raw(asked.stored[:_FEW])
+    with suppress(ExportError):
+        for layer, part in () if plain.is_quantized else plain.parts(format.outer):
+            with _drafted(name, format.files(part)) as draft:
+                twin, ours = format.twin(draft, part), answers(part, raw).astype(np.float64)
+                apart = np.inf if twin is None else np.abs(ours - twin.answers(raw)).max()
+            if not apart <= (format.rounding or format.bound) * np.abs(ours).max():
+                return f"the first layer whose output differs is '{layer}'"
+    return "which layer it is cannot be told"
 
 
 def compare(plain: Plain, twin: Twin, forward: Forward, asked: Samples) -> Checked:

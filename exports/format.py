@@ -37,7 +37,8 @@ class Format(ABC):
     """A kind of file. Fields with a text are its options.
 
     ``suffix``: of its name; ``ops``: the operations that it can write; ``needs``: an extra of
-    dnnstack; ``bound``: the largest difference of an answer that it may have.
+    dnnstack; ``bound``: the largest difference of an answer that it may have; ``outer``: whether a
+    network that is cut within a composite cannot be written.
     """
 
     kind: ClassVar[str]
@@ -45,6 +46,7 @@ class Format(ABC):
     ops: ClassVar[frozenset[type[Op]]]
     needs: ClassVar[str] = ""
     bound: ClassVar[float] = 1e-4
+    outer: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         record(cls, frozen=True, kw_only=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from ..graph.ops import (
 )
 from ..graph.quantization import quantized
 from ..graph.rewrites import activation, add_activation, bias
-from ..layers.composite import mapped
+from ..layers.composite import mapped, walk
 from ..layers.layer import Layer
 from ..training.assemble import describe_data
 from ..training.inference.trained import Trained
@@ -171,6 +172,22 @@ class Plain:
         changed = {of: made[0], "bias": made[1], op.outputs[0]: norm.y, "origin": origin}
         united: Op = replace(product, **changed)
         return united
+
+    def parts(self, outer: bool) -> Iterator[tuple[str, Plain]]:
+        """Each layer in order, with the network up to it, which answers what that layer gives.
+
+        outer: those within others are no layers of their own.
+        """
+        owner = {each.name: layer.name for layer in self.layers for each in walk([layer])}
+        last: dict[str, int] = {}
+        for at, op in enumerate(self.ops):
+            name = op.origin[0].layer
+            last[owner.get(name, name) if outer else name] = at
+        order = [layer.name for layer in self.layers]
+        for name, at in sorted(last.items(), key=itemgetter(1)):
+            layers = self.layers[: order.index(owner[name]) + 1] if name in owner else self.layers
+            graph, y = self.graph.with_ops(self.ops[: at + 1]), self.ops[at].writes()[0]
+            yield name, replace(self, graph=graph, layers=layers, y=y)
 
     def raw(self, stored: NDArray[Any]) -> NDArray[Any]:
         """What a user would give: of samples as a data set holds them, (N, C, H, W)."""

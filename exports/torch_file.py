@@ -102,6 +102,7 @@ class Torch(Format):
 
     kind = "torch"
     suffix = ".py"
+    outer = True
     ops: ClassVar[frozenset[type[Op]]] = frozenset(op for op in Numpy.ops if op not in INTEGERS)
 
     def check(self, plain: Plain) -> None:

@@ -64,7 +64,7 @@ class Input:
 @dataclass(frozen=True)
 class OnnxFile:
     """What a file holds. ``arrays``: float32 or int64; ``weights``: the names of those that are no
-    constants of nodes. ``classes``: their names, if the file has them."""
+    constants of nodes. ``classes``: their names, if the file has them. ``said``: its metadata."""
 
     path: Path
     sha256: str
@@ -74,6 +74,7 @@ class OnnxFile:
     inputs: tuple[Input, ...]
     outputs: tuple[str, ...]
     classes: tuple[str, ...]
+    said: Mapping[str, str]
 
 
 def read_onnx(path: Path) -> OnnxFile:
@@ -146,7 +147,7 @@ def _read(path: Path, sha256: str, model: Any) -> OnnxFile:
     results = tuple(each.name for each in graph.output)
     said = {each.key: each.value for each in model.metadata_props}
     found = (path, sha256, (*nodes,), arrays, weights, (*inputs,), results)
-    return OnnxFile(*found, _classes(said))
+    return OnnxFile(*found, _classes(said), said)
 
 
 def _attributes(node: Any, opset: int, path: Path) -> dict[str, Any]:

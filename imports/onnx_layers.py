@@ -255,6 +255,8 @@ class Layers:
     def arithmetic(self, node: Node, x: str) -> Made:
         """Add, Mul, Div with an array: a bias or a factor."""
         values = self.array(node, 1 if node.inputs[0] == x else 0)
+        if node.op == "Add" and values.size == 1 and not values.any():
+            return x, []
         shape, before = self.shapes[x], self.pieces.get(x, [])
         last = before[-1] if before else Piece("", {})
         if node.op == "Add" and last.options.get("use_bias") is False and self.readers[x] == 1:
@@ -277,7 +279,7 @@ def _pair(node: Node, key: str) -> Pair:
 
 def _path(node: Node) -> tuple[str, ...]:
     """The words of a layer's name: of its weights, as PyTorch calls them, or of the node."""
-    prefix, dot, _ = node.inputs[1].rpartition(".")
+    prefix, dot, _ = node.inputs[1].removesuffix(".folded").rpartition(".")
     if not dot or "::" in prefix:
         # PyTorch writes /layer1/layer1.0/conv1/Conv.
         scopes = node.name.strip("/").split("/")[:-1]

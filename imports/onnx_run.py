@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +32,7 @@ from ..training.records.runs import create_run
 from .blocks import flat, stacked, written
 from .onnx_file import Node, OnnxFile, read_onnx
 from .onnx_layers import HANDLERS, Layers, Refused
+from .patterns import needed, prepared
 
 _LISTED, _LARGEST = 30, 1 << 20
 _SHOWN, _WIDEST = 8, 60
@@ -150,13 +150,17 @@ def _as_run(
     if len(file.inputs) != 1 or len(file.outputs) != 1:
         raise Refused("the whole: has not one input and one output")
     (given,), (output,) = file.inputs, file.outputs
-    nodes = _needed(file.nodes, output)
+    start, own = given.name, prepared(file)
+    if own is not None:
+        start, _, mean, std = own
+        wishes = replace(wishes, mean=wishes.mean or mean, std=wishes.std or std)
+    nodes = needed(file, start, output)
     _check_known(nodes)
-    shape = _shape(file, wishes.size)
-    layers = Layers(nodes, file.arrays, given.name, given.shape[0], shape)
+    shape = _shape(file, wishes.size) if own is None else own[1]
+    layers = Layers(nodes, file.arrays, start, given.shape[0], shape)
     if output not in layers.shapes:
         raise Refused("the whole: its output does not depend on its input")
-    stack, ends = stacked(layers, given.name, output), layers.shapes[output]
+    stack, ends = stacked(layers, start, output), layers.shapes[output]
     pieces, table = [*flat(stack)], written(stack)
     if len(ends) == 3:
         table.append("flatten")
@@ -222,7 +226,8 @@ def _write(
     notice: Callable[[str], None],
 ) -> Path:
     """A run of step 0, as if its training had ended there; returns its folder."""
-    with create_run(runs_dir, name, origin.config, notice) as run:
+    begun = create_run(runs_dir, name, origin.config, notice)
+    with explaining(runs_dir, "cannot be written", _ELSEWHERE), begun as run:
         with explaining(run.path, "cannot be written", _ELSEWHERE):
             make_folder(run.checkpoints)
             write_checkpoint(run.checkpoints, arrays, START, origin, keep=1)
@@ -243,26 +248,6 @@ def _check_known(nodes: Sequence[Node]) -> None:
     if lines:
         more = [f"and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
         raise Refused(*lines[:_LISTED], *more)
-
-
-def _needed(nodes: Sequence[Node], output: str) -> list[Node]:
-    """The nodes that the output depends on, in their order; x * sigmoid(x) is one, a Silu."""
-    readers = Counter(name for node in nodes for name in node.inputs)
-    gates = {
-        node.output: node.inputs[0]
-        for node in nodes
-        if node.op == "Sigmoid" and readers[node.output] == 1
-    }
-    wanted, found = {output}, []
-    for node in reversed(nodes):
-        if node.output not in wanted:
-            continue
-        for gate, x in zip(node.inputs, node.inputs[::-1], strict=True):
-            if node.op == "Mul" and x == gates.get(gate):
-                node = replace(node, op="Silu", inputs=(x,))
-        wanted.update(node.inputs)
-        found.append(node)
-    return found[::-1]
 
 
 def _shape(file: OnnxFile, size: tuple[int, int] | None) -> Shape:
@@ -293,8 +278,9 @@ def _dataset(
     names = [*(named or file.classes)]
     names = names if len(names) == outputs else []
     if shape[0] in (1, 3) and len(shape) == 3:
+        fit = "resize" if file.said.get("dnnstack.scaled") == "whole" else "crop"
         mode = "rgb" if shape[0] == 3 else "grey"
-        folders = {"train": "train", "test": "test", "size": [*shape[1:]], "mode": mode}
+        folders = {"train": "train", "test": "test", "size": [*shape[1:]], "fit": fit, "mode": mode}
         return {"image_folder": {**folders, "classes": names or outputs}}
     names = names or [*map(str, range(outputs))]
     like = {"shape": [*shape, 1, 1][:3], "floats": len(shape) == 1}

@@ -18,7 +18,7 @@ from ..layers.build import LAYERS, LayerSpec, build_layers
 from ..layers.losses import LOSSES
 
 # In float64 the error of a central difference is about its square.
-_STEP, _TOLERANCE = 1e-6, 1e-6
+_STEP = _TOLERANCE = 1e-6
 
 
 class GradientError(DnnstackError):

@@ -1,7 +1,7 @@
 """Writes the tables of choices that ship with the package, on a machine with the card.
 
     python3 release/tuned.py [--config lenet.yaml ...] [--precision tf32 ...] [--thorough]
-                             [--missing] [--seconds 500]
+                             [--missing] [--seconds 500] [--renew]
 
 Compiles every packaged config that can be trained, with its batch, in each precision, as ``dnnstack
 explain`` does, and writes what was chosen to backends/cuda/tuned/, in a file for this card and
@@ -10,6 +10,9 @@ as they are, so that searches made before, with ``run.tune: true`` say, count; w
 does not. With ``--missing`` those that the file has a table for are passed over, and with
 ``--seconds`` none begins after this time, so that several calls can share the work. Let nothing
 else use the GPU.
+
+``--renew`` needs no GPU: it marks every table with what its config's graph is now. For changes that
+gave an operation a field, or another name to one, and left alone what is computed.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ from typing import Any
 
 from dnnstack.backends import compiling
 from dnnstack.backends.cuda.backend import CudaBackend
-from dnnstack.backends.cuda.tuned import Card, Shipped, file_name, portable
+from dnnstack.backends.cuda.cards import CARDS
+from dnnstack.backends.cuda.dry_backend import DryBackend
+from dnnstack.backends.cuda.tuned import CARD, Card, Shipped, file_name, portable
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import DnnstackError
 from dnnstack.common.typed_json import from_json
@@ -123,6 +128,19 @@ def written(found: Sequence[tuple[Shipped, Tuning]], folder: Path) -> Path:
     return path
 
 
+def renewed(path: Path) -> None:
+    """Write the marks of a file's tables anew."""
+    card = from_json(path.read_bytes(), Card)
+    known = next(each for each in CARDS.values() if each.name == card.environment[CARD])
+    tables = []
+    for table in card.tables:
+        loaded, backend = load_config(table.config), DryBackend(known)
+        with placed(loaded):
+            explain(loaded.config, loaded.path, backend, False, lambda text: None)
+        tables.append(replace(table, graph=backend.mark))
+    path.write_text(json.dumps(asdict(Card(card.environment, tuple(tables))), indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", action="append", choices=packaged_configs())
@@ -133,7 +151,12 @@ def main() -> None:
     parser.add_argument("--missing", action="store_true", help="pass over what the file has")
     parser.add_argument("--seconds", type=float, default=inf, help="begin none after this time")
     parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("--renew", action="store_true", help="only write the marks anew")
     options = parser.parse_args()
+    if options.renew:
+        for path in options.folder.glob("*.json"):
+            renewed(path)
+        return
     backend, found, begin = CudaBackend(), [], time.perf_counter()
     there = present(backend.versions(), options.folder) if options.missing else ()
     for reference, precision in wanted(

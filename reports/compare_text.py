@@ -7,8 +7,7 @@ from ..common.text import samples_of
 from ..many.comparison import Comparison
 from ..training.inference.intervals import probability_text
 from .ensemble_text import figures_of, heads_of, name_of
-from .evaluate_text import WIDTH
-from .tables import fitted
+from .tables import WIDTH, fitted
 
 # What is commonly called significant.
 _LEVEL = 0.05

@@ -14,6 +14,7 @@ from ..common.text import cut
 from . import fonts, style
 from .contact_sheet import means, write_png
 from .plots import save, wanted
+from .tables import NAME
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +25,7 @@ WEIGHTS, MASK = "weights.png", "mask.png"
 Arrays = Mapping[str, NDArray[np.float32]]
 # Parameters with a histogram, the largest ones, and values that are drawn as marks.
 _MOST, _MARKS = 6, 256
-_BINS, _WIDEST = 100, 44
+_BINS = 100
 # Of the words above a histogram, in heights of it.
 _ABOVE = 1.03
 # The longest side of the mask in pixels, and the shortest, to which it is enlarged.
@@ -68,7 +69,7 @@ def weights_figure(
     rows = figure.subplots(count, 1, squeeze=False)[:, 0]
     for axes, (name, (before, after)) in zip(rows, parameters.items(), strict=True):
         _histogram(axes, before, after)
-        axes.set_title(cut(printable(name), _WIDEST), loc="left", fontsize=10, parse_math=False)
+        axes.set_title(cut(printable(name), NAME), loc="left", fontsize=10, parse_math=False)
     handles, labels = rows[0].get_legend_handles_labels()
     # Outside of the axes, where no bar can be behind it, as all other words are.
     figure.legend(handles, labels, loc="outside upper right", ncols=2, frameon=False, fontsize=9)
@@ -115,7 +116,7 @@ def mask_picture(name: str, values: NDArray[np.float32]) -> PilImage:
     pixels = np.rint(colours).astype(np.uint8).repeat(zoom, 0).repeat(zoom, 1)
     text = fonts.font(_TEXT)
     outputs, inputs = values.shape
-    title = fonts.drawable((name,), _WIDEST)[0]
+    title = fonts.drawable((name,), NAME)[0]
     said = f"{title}: {outputs} outputs, {inputs} inputs, {kept.mean():.1%} are not 0"
     top = 2 * _MARGIN + _TEXT
     width = max(pixels.shape[1], round(text.getlength(said))) + 2 * _MARGIN

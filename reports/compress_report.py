@@ -13,13 +13,13 @@ from ..training.compressed.place import Measured, Record
 from ..training.records.formats.dnnz import Compressed
 from ..training.records.formats.dnnz_arrays import Cost
 from .multiply_adds import uses_of_weights
-from .tables import table
+from .tables import NAME, table
 
 if TYPE_CHECKING:
     from ..configs.schema.stages import PaperConfig
     from ..training.network import Network
 
-_WIDEST, _NAMED = 44, 8
+_NAMED = 8
 _PAPER, _KEPT, _ZEROS = "  published", "kept", "not 0"
 _HEADS = ("array", "weights", _KEPT, "bits", "coded", "gap", "coded", "shared", "bytes")
 
@@ -153,7 +153,7 @@ class CompressedReport:
 
 def _row(name: str, cost: Cost) -> Sequence[object]:
     plain = 4 * cost.size or 1
-    first = (cut(name, _WIDEST), f"{cost.size:,}", f"{cost.kept / max(cost.size, 1):.1%}")
+    first = (cut(name, NAME), f"{cost.size:,}", f"{cost.kept / max(cost.size, 1):.1%}")
     if not cost.is_coded:
         return (*first, f"{cost.number_bits}", "-", "-", "-", "-", f"{cost.bytes / plain:.2%}")
     bits = cost.value_bits / max(cost.kept, 1), cost.gap_bits / max(cost.entries, 1)

@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..common.errors import Warned
-from ..common.files import remove_abandoned
 from ..common.surroundings import program
 from ..many.group import runs_of
 from ..many.outcome import outcome
@@ -69,7 +68,6 @@ class Drawings:
         for run in runs_of(group):
             drawn, logged = file_marks(wanted(run / CURVES)), file_marks(run / CSV)
             if outcome(run).finished and logged and (drawn is None or drawn[1] < logged[1]):
-                remove_abandoned(run)
                 self.draw(run)
 
     def _draw_apart(self, run: Path) -> None:

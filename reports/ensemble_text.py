@@ -12,8 +12,8 @@ from ..many.ensemble import MIXED, EnsembleEvaluation, Gain
 from ..training.inference.evaluate import Evaluation
 from ..training.records.formats.state import figure, shown
 from ..training.records.formats.store import FOLDER
-from .evaluate_text import NAMES, WIDTH, as_text
-from .tables import table
+from .evaluate_text import NAMES, as_text
+from .tables import WIDTH, table
 from .units import span_text
 
 _FIGURES = {"numbers": ("r2", "rmse"), "yes_no": ("accuracy", "roc_auc")}

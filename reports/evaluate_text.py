@@ -13,10 +13,9 @@ from ..training.augmentation import TEST_TIME
 from ..training.inference.evaluate import Evaluation
 from ..training.inference.intervals import wilson
 from ..training.records.formats.state import figure
-from .tables import fitted, table
+from .tables import CLASS, WIDTH, fitted, table
 from .units import span_text
 
-WIDTH = 80
 _NAME = 12
 _LONG_NAME = 36
 _CONFUSED = 5
@@ -177,7 +176,7 @@ def _confused(result: Evaluation) -> list[str]:
     if not pairs:
         return []
     lines = ["", "most confused"]
-    names = [cut(name, 16) for name in result.classes]
+    names = [cut(name, CLASS) for name in result.classes]
     digits = max(len(str(count)) for _, _, count in pairs)
     for label, answer, count in pairs:
         share = count / int(result.confusion[label].sum())
@@ -193,7 +192,7 @@ def _named(result: Evaluation, width: int) -> list[str]:
     named = [mistake for mistake in result.worst if mistake.source]
     if not named:
         return []
-    names = [cut(name, 16) for name in result.classes]
+    names = [cut(name, CLASS) for name in result.classes]
     rows: list[Sequence[object]] = [("worst mistakes", "answer", "")]
     for mistake in named[:_NAMED]:
         share = f"{mistake.probability:.1%}"

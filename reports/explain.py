@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,9 @@ from .fusion import replacements, same_op
 from .glance import glance
 from .roofline import roofline
 from .svg import written
+
+if TYPE_CHECKING:
+    from ..backends.cuda.cards import Card
 
 _FEWEST, _MOST = 3, 200
 _BUDGET = 1.0
@@ -64,7 +67,8 @@ class Operation:
     ``replaced`` has one operation if a rewrite only moved it, and none if it was not rewritten.
     ``halved``: the tensors that are kept in 16 bits. ``calls`` is empty if nothing has to be done,
     as for a view, or if another operation's call does it, as a convolution's may that has a
-    max-pool in its kernel.
+    max-pool in its kernel. ``candidates``: calls among which timing chooses on the device, where
+    nothing has been timed.
     """
 
     op: Op
@@ -72,6 +76,7 @@ class Operation:
     calls: tuple[Call, ...]
     limits: Limits | None
     halved: frozenset[Tensor] = frozenset()
+    candidates: tuple[str, ...] = ()
 
     @property
     def origin(self) -> Origin:
@@ -128,6 +133,7 @@ class Operation:
             "limit_seconds": self.limit_seconds,
             "fraction_of_limit": ratio(self.limit_seconds, self.seconds),
             "calls": [call.to_json() for call in self.calls],
+            **({"candidates": self.candidates} if self.candidates else {}),
         }
 
 
@@ -160,8 +166,28 @@ class WholeStep:
 
 
 @dataclass(frozen=True)
+class Foreseen:
+    """The card that a step was foreseen for, without a GPU; ``needed``: bytes, at most.
+
+    ``timed``: the packaged config whose choices, timed on such a card, were taken, if any were.
+    """
+
+    card: Card
+    precision: str
+    limits: Limits
+    needed: int
+    timed: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "limits": self.limits.to_json(), "card": self.card.name}
+
+
+@dataclass(frozen=True)
 class Explanation:
-    """A training step: its graph before rewrites, and every operation that runs, in order."""
+    """A training step: its graph before rewrites, and every operation that runs, in order.
+
+    ``foreseen``: of one that was not compiled for a device that is there.
+    """
 
     config: str
     backend: str
@@ -172,6 +198,7 @@ class Explanation:
     operations: tuple[Operation, ...]
     limits: Limits | None
     whole: WholeStep | None
+    foreseen: Foreseen | None = None
 
     def by_layer(self) -> dict[str, list[Operation]]:
         """Operations by the layer that first needs them, layers in the order of forward."""
@@ -206,14 +233,15 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """Layers in the order of forward, and totals by phase; unmeasured seconds are None."""
-        limits, step = self.limits, self.whole
+        limits, step, about = self.limits, self.whole, self.foreseen
         return {
             "config": self.config,
             "backend": self.backend,
             "versions": dict(self.versions),
             "batch_size": self.batch_size,
             "at_a_glance": glance(self),
-            "limits": limits and {"gflops": limits.gflops, "gbytes_per_second": limits.gbytes},
+            **({} if about is None else {"foreseen": about.to_json()}),
+            "limits": limits and limits.to_json(),
             "layers": [
                 {"name": layer, "operations": [member.to_json() for member in members]}
                 for layer, members in self.by_layer().items()
@@ -241,7 +269,7 @@ def explain(
     """
     config, _ = shared_out(config, share.ranks, None)
     check_declared(config)
-    info = describe_data(config)
+    calls, info = config.run.calls, describe_data(config)
     network = build_network(config, info, file)
     check_memory(network, backend)
     scaling = preprocessing(config, info)
@@ -291,7 +319,7 @@ def explain(
         return Explanation(
             config=str(file),
             backend=backend.name,
-            versions=backend.versions(),
+            versions={**backend.versions(), **({"calls": calls} if calls else {})},
             batch_size=plan.batch_size,
             network=network,
             plain=stretch.train,
@@ -315,18 +343,26 @@ def _with_share(part: Total | WholeStep, **more: float) -> dict[str, Any]:
     return {**vars(part), **more, "fraction_of_limit": share}
 
 
+def calls_of(executable: Executable, section: str) -> list[tuple[Op, BoundCall]]:
+    """The calls of a section, each with the operation of its graph that it is for."""
+    ops = executable.graphs[section].ops
+    listed = set(ops)
+    return [
+        # A call for several layers has an operation with all their names.
+        (call.op if call.op in listed else same_op(call.op, ops) or call.op, call)
+        for call in executable.calls(section)
+    ]
+
+
 def _operations(
     plain: Graph, executable: Executable, seconds: Sequence[float] | None, limits: Limits | None
 ) -> tuple[Operation, ...]:
-    calls = executable.calls(plain.name)
+    calls = calls_of(executable, plain.name)
     times: Sequence[float | None] = seconds if seconds is not None else [None] * len(calls)
     by_op: dict[Op, list[Call]] = {}
-    graph = executable.graphs[plain.name]
-    listed = set(graph.ops)
-    for bound, time in zip(calls, times, strict=True):
-        # A call for several layers has an operation with all their names.
-        op = bound.op if bound.op in listed else same_op(bound.op, graph.ops) or bound.op
+    for (op, bound), time in zip(calls, times, strict=True):
         by_op.setdefault(op, []).append(Call(bound, time))
+    graph = executable.graphs[plain.name]
     replaced, halved = replacements(plain, graph), executable.halved(plain.name)
     return tuple(
         Operation(op, replaced.get(op, ()), tuple(by_op.get(op, ())), limits, halved)

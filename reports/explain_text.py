@@ -11,7 +11,7 @@ from ..common.printable import paragraph, printable
 from ..common.text import shape_text, versions_text
 from ..graph.graph import Op
 from ..layers.layer import Layer
-from .explain import Call, Explanation, Operation, ratio, sum_known
+from .explain import Call, Explanation, Foreseen, Operation, Total, ratio, sum_known
 from .glance import glance
 from .units import quantity, time_text
 
@@ -20,6 +20,8 @@ WIDTH = 79
 _COLUMNS = (8, 8, 11, 9)
 # Instead of a share above 100%.
 _CACHED = "faster"
+# Of a step that is foreseen.
+DECIDED = "decided by timing on the card"
 # The least width of the text on the left, whatever the terminal.
 _NARROWEST = 24
 
@@ -53,15 +55,13 @@ class _Page:
         """Whether a line holds the text."""
         return self.width is None or len(text) <= self.width
 
-    def broken(
-        self, text: str, first: str = "", rest: str = "", break_long_words: bool = True
-    ) -> list[str]:
-        """The text in lines that begin with ``first``, then with ``rest``."""
+    def broken(self, text: str, first: str = "", rest: str = "") -> list[str]:
+        """The text in lines that begin with ``first``, then with ``rest``; words stay whole."""
         if self.width is None:
             return [first + text]
         return textwrap.wrap(
             text, self.width, initial_indent=first, subsequent_indent=rest,
-            break_on_hyphens=False, break_long_words=break_long_words,
+            break_on_hyphens=False, break_long_words=False,
         )  # fmt: skip
 
 
@@ -71,8 +71,8 @@ def as_text(explanation: Explanation, width: int | None = WIDTH) -> str:
     It takes 79 columns, or those of a narrower terminal, except for longer words. Without a width
     no line is broken, so that each operation, and the arguments of each call, have one.
     """
-    measured = explanation.limits is not None
-    page = _Page(width, "FLOP", "bytes", *(("time", "of limit") if measured else ()))
+    times = ("time", "of limit") if explanation.limits else ()
+    page = _Page(width, "FLOP", "bytes", *(("at least",) if explanation.foreseen else times))
     layers = {layer.name: layer for layer in explanation.network.every_layer()}
     lines = [*_introduction(explanation, page), ""]
     for at, (name, members) in enumerate(explanation.by_layer().items()):
@@ -80,7 +80,7 @@ def as_text(explanation: Explanation, width: int | None = WIDTH) -> str:
         lines += [*_body(members, page), ""]
     lines += page.row("total", page.titles)
     for name, part in explanation.totals().items():
-        times = (time_text(part.seconds), _percent(part.limit_seconds, part.seconds))
+        times = _times(part)
         calls = "1 call" if part.calls == 1 else f"{part.calls} calls"
         lines += page.row(
             f"  {name:<10} {calls}", (quantity(part.flops), quantity(part.bytes), *times)
@@ -103,9 +103,10 @@ def _introduction(explanation: Explanation, page: _Page) -> list[str]:
     backend = f"backend {explanation.backend}"
     about = f"A training step of {printable(explanation.config)}, batch {explanation.batch_size}"
     lines = [
-        *page.broken(about, break_long_words=False),
-        *page.broken(glance(explanation)["text"], break_long_words=False),
-        *page.broken(f"{backend}: {versions}", "", "  ", break_long_words=False),
+        *(foreseen_text(explanation.foreseen, page.width) if explanation.foreseen else ()),
+        *page.broken(about),
+        *page.broken(glance(explanation)["text"]),
+        *page.broken(f"{backend}: {versions}", "", "  "),
     ]
     limits = explanation.limits
     if limits is not None:
@@ -117,6 +118,20 @@ def _introduction(explanation: Explanation, page: _Page) -> list[str]:
             text = "faster than the limit: the data was still in a cache, or other programs ran"
             lines += page.broken(f"{text} while the limits were measured")
     return lines
+
+
+def foreseen_text(about: Foreseen, width: int | None) -> list[str]:
+    """That nothing was measured, what the limits are, and where choices come from."""
+    card, limits = about.card, about.limits
+    ships = f"those that ship with dnnstack for {about.timed}, timed on this card"
+    texts = (
+        f"Not measured, no GPU was used: a step on one {card.name}",
+        f"limits by its maker: {limits.gflops / 1e3:g} TFLOP/s in {about.precision}, "
+        f"{limits.gbytes:g} GB/s, {card.count} multiprocessors; training takes at most "
+        f"{about.needed / 1e9:.2f} of its {card.gigabytes:g} GB",
+        f"choices: {ships if about.timed else f'the defaults; explain lists what is {DECIDED}'}",
+    )
+    return [line for text in texts for line in _Page(width).broken(text, "", "  ")]
 
 
 def _heading(name: str, layers: Mapping[str, Layer]) -> str:
@@ -142,6 +157,8 @@ def _body(members: Iterable[Operation], page: _Page) -> list[str]:
         several = len(member.calls) > 1
         for call, times in _repeated(member.calls):
             lines += _call_lines(call, times, several, page)
+        if member.candidates:
+            lines += _indented(f"{DECIDED}: {', or '.join(member.candidates)}", page)
         if not member.calls:
             lines.append(_indented(_without_call(member.op), page)[0])
     return lines
@@ -239,9 +256,16 @@ def _figures(member: Operation) -> tuple[str, ...]:
     return (
         quantity(member.op.flops()),
         quantity(member.bytes),
-        time_text(member.seconds),
-        _percent(member.limit_seconds, member.seconds),
+        *_times(member),
     )
+
+
+def _times(part: Operation | Total) -> tuple[str, str]:
+    """The time and its share of the limit; the limit where nothing was measured."""
+    least = part.limit_seconds
+    if part.seconds is None:
+        return time_text(least), ""
+    return time_text(part.seconds), _percent(least, part.seconds)
 
 
 def _percent(limit: float | None, seconds: float | None) -> str:

@@ -38,7 +38,11 @@ def glance(told: Explanation) -> dict[str, Any]:
         {"operation": o.title, "call": c.bound.function, "share": cost / whole}
         for cost, o, c in sorted(calls, key=lambda each: -each[0])[:3]
     ]
-    takes = f"computes {quantity(told.totals()['step'].flops, 'FLOP')}; --measure says what helps"
+    total = told.totals()["step"]
+    takes = f"computes {quantity(total.flops, 'FLOP')}; "
+    takes += "--measure says what helps"
+    if told.foreseen:
+        takes = f"takes at least {time_text(total.limit_seconds)}, by the card's limits"
     advice = max(gains, key=gains.__getitem__) if step else None
     if step and advice:
         helped = f"{advice} would help calls of {gains[advice]:.0%} of it"

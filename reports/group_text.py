@@ -8,10 +8,9 @@ from ..common.printable import paragraph, printable
 from ..many.outcome import Outcome
 from ..many.statistics import COLUMNS, GroupReport, Spread
 from ..training.records.formats.state import figure, shown
-from .tables import table
+from .tables import WIDTH, table
 from .units import span_text
 
-WIDTH = 80
 _TOGETHER = ("accuracy", "r2", "rmse", "mae")
 _HEADS = ("best", "loss", "seconds", "steps")
 

@@ -18,6 +18,7 @@ from ..common.text import cut, listed
 from ..configs.scalars import as_yaml
 from ..configs.validate import safe_name
 from ..datasets.survey import Survey, colours_tell
+from .tables import CLASS
 
 TEST_FRACTION = 0.2
 # Sides of the network's input; from scratch and on a CPU, more pixels rarely pay.
@@ -253,7 +254,7 @@ def _text(found: Survey, output: Path, chosen: dict[str, Choice]) -> str:
 
 def _classes(found: Survey) -> str:
     shown = [
-        f"{cut(name, 20)} ({count:,})"
+        f"{cut(name, CLASS)} ({count:,})"
         for name, count in zip(found.classes, found.counts["train"], strict=True)
     ]
     return listed(shown, _LISTED)

@@ -20,7 +20,7 @@ from ..datasets.integer_pixels import fewest_bits
 from ..datasets.picture_kinds import passed_over_text
 from ..datasets.survey import PARTS, Survey, survey
 from .new_config import TEST_FRACTION, NewConfig, as_lines, new_config
-from .tables import table
+from .tables import CLASS, table
 
 _BROKEN, _CLASSES = 5, 30
 _FEW = 20
@@ -136,7 +136,7 @@ def as_text(made: NewReport, width: int | None = None) -> str:
         )
     lines += [f"doubtful    {text}" for text in found.doubts]
     every = zip(found.classes, found.counts["train"], strict=True)
-    few = [f"{cut(name, 20)} ({count})" for name, count in every if count < _FEW]
+    few = [f"{cut(name, CLASS)} ({count})" for name, count in every if count < _FEW]
     if few:
         lines.append(
             f"few         pictures in {listed(few, _BROKEN)}; what is learned from fewer than "

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..common.errors import Warned
-from ..common.files import atomic_write, open_regular
+from ..common.files import atomic_write, open_regular, remove_abandoned
 from ..common.text import cut
 from ..training.records.formats.run_log import CSV
 from . import fonts, style
@@ -159,6 +159,7 @@ def save(path: Path, draw: Callable[[], Figure], durable: bool = True) -> Path:
     """Write a figure in the wanted format; returns its path. Raises OSError."""
     path = wanted(path)
     atomic_write(path, drawn(draw, path.suffix[1:]), durable)
+    remove_abandoned(path.parent)
     return path
 
 

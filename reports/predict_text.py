@@ -17,11 +17,11 @@ from ..common.printable import paragraph
 from ..common.text import cut
 from ..datasets import as_image
 from ..training.inference.predict import Answer, Prediction
+from .tables import WIDTH
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
 
-WIDTH = 80
 _LABEL = 16
 _GAP = "  "
 # The least width of a chart beside the picture, and of its bars.

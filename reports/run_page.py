@@ -84,7 +84,8 @@ class RunPage:
         except Exception as error:
             # A damaged file costs its own section.
             known = {FileNotFoundError: "not there yet", CheckpointError: str(error)}
-            told = known.get(type(error), f"cannot be read ({error!r})")
+            reason = (isinstance(error, OSError) and error.strerror) or repr(error)
+            told = known.get(type(error), f"cannot be read: {reason}")
             self.absent.append(f"{title}: {told}" + (f"; {again}" if again else ""))
             add(part, "p", self.absent[-1], class_="absent")
 
@@ -96,7 +97,7 @@ class RunPage:
             self._section(f"Evaluation: {split}", partial(_evaluation, path, one), again)
             for name in ("confusion", "reliability", "errors", "scatter", "roc"):
                 if (drawn := path.with_name(f"{name}.png")).exists():
-                    self._section(name.capitalize(), partial(_picture, drawn), again)
+                    self._section(name.capitalize(), partial(_picture, drawn, one), again)
         config = one.path / CONFIG
         again, data = f"dnnstack explain --config {config} --measure", one.path / "samples.png"
         self._section("Network", partial(_network, one), again)
@@ -105,9 +106,11 @@ class RunPage:
             pictures["Filters"] = one.path / "filters.png", f"dnnstack look {one.path}"
             pictures["Samples"] = data, f"dnnstack data --config {config} --save {data}"
         for title, (path, again) in pictures.items():
-            self._section(title, partial(_picture, path), again)
+            self._section(title, partial(_picture, path, one), again)
         for path in sorted(one.path.glob("suspects-*/suspects.png")):
-            self._section(path.parent.name.capitalize().replace("-", ": "), partial(_picture, path))
+            title = path.parent.name.replace("-", ": ").capitalize()
+            again = f"dnnstack suspects {one.path} --split {path.parent.name.partition('-')[2]}"
+            self._section(title, partial(_picture, path, one), again)
         self._section("Config", lambda part: add(part, "pre", _read(config)))
         versions = (one.run.versions or {}).items()
         self._section("Environment", lambda part: _table(part, ("", ""), versions))
@@ -204,8 +207,8 @@ def _table(part: Element, heads: Iterable[object], rows: Iterable[Iterable[objec
             add(line, tag, str(cell))
 
 
-def _picture(path: Path, part: Element) -> None:
-    """The picture in a file; a large one is reduced."""
+def _picture(path: Path, one: Story, part: Element) -> None:
+    """The picture in a file; a large one is reduced, one from before the best checkpoint is old."""
     data, kind = read_regular(path, _LONGEST), path.suffix[1:].replace("svg", "svg+xml")
     if len(data) > _SHOWN:
         from PIL import Image
@@ -218,3 +221,5 @@ def _picture(path: Path, part: Element) -> None:
         data = buffer.getvalue()
     source = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
     add(add(part, "figure"), "img", src=source, alt=path.name)
+    if one.checkpoint and path.stat().st_mtime < one.checkpoint.path.stat().st_mtime:
+        raise CheckpointError(f"{path.name} is older than the best checkpoint")

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..common.files import atomic_write, read_regular, remove_abandoned
+from ..common.files import atomic_write, read_regular
 from ..common.printable import paragraph, printable
 from ..common.text import cut
 from ..training.compressed.sensitivity import Point, PrunedPoint, Sensitivity
 from . import style
 from .plots import percent, save
-from .tables import table
+from .tables import NAME, table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DATA, PICTURE = "sensitivity.json", "sensitivity.png"
 # What the text says of the curves: the least that costs no more than this much accuracy.
 LOST = 0.005
-_WIDEST, _LEGEND = 44, 24
+_LEGEND = 24
 _LONGEST = 1 << 24
 _HEADS = ("parameter", "weights", "least kept", "error", "fewest bits", "error")
 
@@ -34,7 +34,7 @@ def as_text(found: Sensitivity) -> str:
         share, bits = least(curves.kept, found), least(curves.bits, found)
         kept = ("all", "-") if share is None else (f"{share.at:.0%}", _error(share))
         few = ("-", "-") if bits is None else (f"{bits.at:.0f}", _error(bits))
-        rows.append((cut(printable(name), _WIDEST), f"{curves.size:,}", *kept, *few))
+        rows.append((cut(printable(name), NAME), f"{curves.size:,}", *kept, *few))
     lines = [
         f"{1 - found.accuracy:.2%} error on {found.count:,} validation samples; with one parameter "
         f"changed and nothing trained, at most {100 * LOST:g} points more:",
@@ -63,9 +63,7 @@ def write(found: Sensitivity, folder: Path) -> list[Path]:
 
 def draw(found: Sensitivity, folder: Path) -> Path:
     """Draw the curves into the folder. Raises OSError, ImportError."""
-    path = save(folder / PICTURE, lambda: figure_of(found))
-    remove_abandoned(folder)
-    return path
+    return save(folder / PICTURE, lambda: figure_of(found))
 
 
 def read(folder: Path) -> Sensitivity:
@@ -84,7 +82,7 @@ def figure_of(found: Sensitivity) -> Figure:
     count = len(found.parameters)
     for rank, (name, curves) in enumerate(found.parameters.items()):
         colour = colours(0.05 + 0.9 * rank / max(count - 1, 1))
-        label = cut(printable(name), _WIDEST) if count <= _LEGEND or rank % 2 == 0 else None
+        label = cut(printable(name), NAME) if count <= _LEGEND or rank % 2 == 0 else None
         whole = [PrunedPoint(1.0, found.accuracy, found.loss), *curves.kept]
         _line(kept, whole, colour, label)
         _line(bits, curves.bits, colour, label)

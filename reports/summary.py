@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from itertools import chain
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from ..common.records import dataclass
 from ..configs import RunConfig
 from ..datasets import DatasetInfo
 from ..graph.graph import Graph, Op, Shape, Tensor
-from ..graph.ops import AllGather, AllReduce, Exchange, Reshape
+from ..graph.ops import AllGather, AllReduce, Conv2d, Exchange, Im2col, Reshape
 from ..graph.rewrites import LIBRARY_REWRITES, rewritten
 from ..layers.layer import Layer
 from ..training.assemble import build_network, check_declared, describe_data
@@ -40,7 +41,8 @@ class Row:
     composite's own row counts only what it does itself. statistics: numbers that forward updates in
     training, as in batch norm, besides the parameters. forward_flops: for one picture.
     activation_bytes: what forward keeps for backward, for a batch; 0 if the layer's output is a
-    view of its input or is internal to a fused operation.
+    view of its input or is internal to a fused operation. unrolled: of a convolution, how often
+    im2col has each number of its input, K^2 P Q / (H W).
     """
 
     name: str
@@ -52,6 +54,7 @@ class Row:
     forward_flops: int
     weight_bytes: int
     activation_bytes: int
+    unrolled: float | None = None
 
 
 @dataclass(frozen=True)
@@ -172,10 +175,7 @@ def summarize(
     data nor a device. Raises ShapeError, ConfigError or DatasetError if the config cannot be
     trained.
     """
-    if batch_size is not None:
-        data = config.data.model_copy(update={"batch_size": batch_size})
-        config = config.model_copy(update={"data": data})
-    config, _ = shared_out(config, ranks, None)
+    config, _ = shared_out(with_batch(config, batch_size), ranks, None)
     check_declared(config)
     info = describe_data(config) if info is None else info
     if batch_size is not None and info.train_count is not None:
@@ -187,7 +187,7 @@ def summarize(
     first, held = sections.stretches[0], config.data.evaluation_batch_size
     views = views_of(config.evaluate.tta, config.evaluate.tta_share)
     test = network.evaluate_graph(held, "test", held, 1, scaling, views)
-    usual = LIBRARY_REWRITES if config.run.fusion else {}
+    usual = LIBRARY_REWRITES if config.run.fuses else {}
     stretches = [
         [rewritten(graph, usual) for graph in each.graphs()] for each in sections.stretches
     ]
@@ -218,6 +218,13 @@ def summarize(
     )
 
 
+def with_batch(config: RunConfig, size: int | None) -> RunConfig:
+    """The config with another batch; None: as it is."""
+    if size is None:
+        return config
+    return config.model_copy(update={"data": config.data.model_copy(update={"batch_size": size})})
+
+
 def _sent(graphs: Sequence[Graph], own: int, rank: int) -> dict[str, int]:
     """The bytes that a rank sends in a step, by phase; the first section runs ``own`` times."""
     found: Counter[str] = Counter()
@@ -232,8 +239,14 @@ def _sent(graphs: Sequence[Graph], own: int, rank: int) -> dict[str, int]:
 def _rows(network: Network, plain: Graph, train: Graph) -> tuple[Row, ...]:
     stored = _stored(plain, train)
     flops: Counter[str] = Counter()
+    unrolled: dict[str, float] = {}
     for op in network.infer_graph(1).ops:
-        flops[op.origin[0].layer] += op.flops()
+        layer = op.origin[0].layer
+        flops[layer] += op.flops()
+        if isinstance(op, Conv2d):
+            unrolled[layer] = op.window.area * prod(op.y.shape[2:]) / prod(op.x.shape[2:])
+        elif isinstance(op, Im2col):
+            unrolled[layer] = op.columns.size / op.x.size
 
     def row(name: str, kind: str, shape: Shape, layer: Layer | None = None) -> Row:
         # The layers of a composite have their own rows.
@@ -250,6 +263,7 @@ def _rows(network: Network, plain: Graph, train: Graph) -> tuple[Row, ...]:
             forward_flops=flops[name],
             weight_bytes=sum(t.nbytes for t in tensors),
             activation_bytes=stored[name],
+            unrolled=unrolled.get(name),
         )
 
     return (
@@ -304,11 +318,12 @@ def _gpu_memory(config: RunConfig, sections: Sections) -> MemoryPlan | None:
     from ..backends.cuda.backend import CudaBackend
     from ..backends.cuda.memory_plan import plan_memory
 
-    rewrites = CudaBackend.rewrites if config.run.fusion else {}
+    run = config.run
+    rewrites = CudaBackend.rewrites if run.fuses else {}
     graphs = {name: rewritten(graph, rewrites) for name, graph in sections.graphs().items()}
     streamed = config.data.residency == "stream"
     try:
-        return plan_memory(graphs, config.run.precision, streamed, config.run.fusion)
+        return plan_memory(graphs, run.precision, streamed, run.fuses, calls=run.calls or "best")
     except ConfigError:
         return None
 

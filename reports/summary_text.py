@@ -15,9 +15,9 @@ from .units import bytes_text, digits, quantity
 if TYPE_CHECKING:
     from ..backends.cuda.memory_plan import MemoryPlan
 
-_HEAD = ("layer", "output", "parameters", "MFLOP", "weights", "activation")
+_HEAD = ("layer", "output", "parameters", "MFLOP", "weights", "activation", "unrolled")
 # What a narrow terminal has no room for, from the last column on.
-_SPARED = (5, 4, 3)
+_SPARED = (6, 5, 4, 3)
 
 
 def as_text(summary: NetworkSummary, width: int | None = None) -> str:
@@ -35,6 +35,7 @@ def as_text(summary: NetworkSummary, width: int | None = None) -> str:
             _mflop(row.forward_flops),
             bytes_text(row.weight_bytes) if row.weight_bytes else "-",
             bytes_text(row.activation_bytes) if row.activation_bytes else "-",
+            "-" if row.unrolled is None else f"{row.unrolled:.3g}",
         )
         for row in summary.rows
     ]
@@ -45,8 +46,12 @@ def as_text(summary: NetworkSummary, width: int | None = None) -> str:
         _mflop(summary.forward_flops),
         bytes_text(summary.training.parameters),
         bytes_text(summary.training.activations),
+        "",
     )
-    head, *body, foot = fitted([_HEAD, *rows, total], "<<>", width, _SPARED)
+    every: list[tuple[str, ...]] = [_HEAD, *rows, total]
+    if all(row.unrolled is None for row in summary.rows):
+        every = [row[:-1] for row in every]
+    head, *body, foot = fitted(every, "<<>", width, _SPARED[7 - len(every[0]) :])
     rule = "-" * cells(head)
     notes = [*_meanings(summary, head), *_statistics(summary)]
     lines = [
@@ -84,6 +89,7 @@ def _meanings(summary: NetworkSummary, head: str) -> list[str]:
         f"MFLOP: forward of one {samples[:-1]}; a multiplication and an addition count as two.",
         f"activation: kept for backward, {count} {samples[:-1] if count == 1 else samples}; "
         "-: a view, or in a fused call.",
+        "unrolled: how often im2col repeats the input, K^2 H' W' / (H W).",
     )
     return [line for line in lines if line.partition(":")[0] in head]
 

@@ -15,9 +15,8 @@ from ..many.sampling import ENOUGH
 from ..many.sweeping import best_trials
 from ..training.records.formats.state import figure
 from .sweep_report import SweepReport
-from .tables import table
+from .tables import WIDTH, table
 
-WIDTH = 80
 _SHOWN = 20
 
 

@@ -8,6 +8,12 @@ from ..common.cells import cells, padded, wrapped
 from ..common.printable import printable
 from ..common.text import cut
 
+WIDTH = 80
+"""Columns of a text where no terminal says how many it has."""
+NAME = 44
+"""Columns of a long name, such as that of a parameter, in a row."""
+CLASS = 16
+"""Columns of a class in a sentence."""
 GAP = "  "
 _FIRST = {0: 1}
 _SHORTEST = 8

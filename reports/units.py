@@ -16,9 +16,11 @@ def bytes_text(count: float) -> str:
 
 
 def time_text(seconds: float | None) -> str:
-    """Micro- or milliseconds; "" where they are not known."""
+    """Nano-, micro- or milliseconds; "" where they are not known."""
     if seconds is None:
         return ""
+    if 0 < abs(seconds) < 9.95e-8:
+        return f"{seconds * 1e9:.0f} ns"
     return f"{seconds * 1e6:.1f} us" if abs(seconds) < 1e-3 else f"{seconds * 1e3:.2f} ms"
 
 

@@ -35,6 +35,8 @@ EXCEPTIONS = {
     ("exports/numpy_file.py", "exec"),  # what it has just written itself
     ("exports/torch_file.py", "exec"),  # the same
     ("exports/listening.py", "socket"),  # what the user asks serve to listen on
+    ("lab/child.py", "exec"),  # a kernel in Python that the user has named
+    ("lab/program.py", "subprocess"),  # the system's compiler, and lab/child.py, by this Python
     ("plugins/loading.py", "exec"),  # a file that the user has named, or allowed when asked
     ("datasets/transfer.py", "http"),
     ("datasets/transfer.py", "socket"),

@@ -257,6 +257,10 @@ def make_sections(config: RunConfig, step: Step, plan: Plan, share: RankShare = 
         renewal = make_renewal(plain, averages, chosen.rule.kind, passes, first)
     batch = plan.evaluation_batch_size
     steps = len(evaluation_order(plan.validation, batch)) // batch
+    if config.run.calls is not None:
+        from ..backends.cuda.lecture import check
+
+        check(graph for each in found for graph in each.graphs())
     if not steps:
         return Sections(found, None, renewal)
     views = views_of(config.evaluate.tta, config.evaluate.tta_share)

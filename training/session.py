@@ -365,11 +365,12 @@ def _options(config: RunConfig) -> Options:
     run = config.run
     return Options(
         precision=run.precision,
-        fusion=run.fusion,
+        fusion=run.fuses,
         deterministic=run.deterministic,
         tune=run.tune is not False,
         tune_seconds=inf if run.tune is True else None,
         residency=config.data.residency,
+        calls=run.calls or "best",
     )
 
 

@@ -48,7 +48,7 @@ from .records.overridden import not_repeated, recorded
 from .records.resume import Resume, as_begun, check_config
 from .records.runs import CONFIG, Run, create_run
 from .records.saver import Saver, place_to_save
-from .sections import saved_tensors
+from .sections import expected_sections, saved_tensors
 from .session import Session
 from .setup import Setup
 from .share import shared_out
@@ -221,7 +221,9 @@ def check_loggers(config: RunConfig) -> None:
 def _check_unread(config: RunConfig, network: Network, info: DatasetInfo, run: Run | None) -> None:
     """Raise for what would not do, before data is read: the lists of channels, the disk."""
     check_data(config, info)
-    preprocessing(config, info)
+    scaling = preprocessing(config, info)
+    if config.run.calls is not None:
+        expected_sections(config, network, scaling, info)
     augmentations(config, info.shape)
     views_of(config.evaluate.tta, config.evaluate.tta_share).check(info.shape, len(info.classes))
     saved = {tensor.name: tensor.shape for tensor in saved_tensors(config, network)}

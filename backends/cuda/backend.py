@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from math import inf
 
 from ...common.errors import BackendUnavailableError, CublasError, CudnnError
 from ...common.text import listed
 from ...graph.graph import Graph
-from ..base import Limits, Options, Precision
+from ...graph.ops import Conv2d
+from ..base import Array, Engine, Limits, Options, Precision
 from ..collectives import on_one_machine
 from ..compiling import ChoiceError, Choices, CompilePlan, Sections, compiled
 from ..registry import without_kernel
 from ..tuning import Tuning, code_digest
+from . import lecture
 from .binding.bind import KERNELS, Arithmetic
 from .binding.launches import Stream
 from .binding.pictures import Pictures
 from .binding.small_sums import wanted
+from .engines import engines
 from .executable import CudaExecutable
 from .fused import REWRITES
 from .libraries.cublas import Cublas, Product
@@ -51,6 +55,7 @@ REFUSABLE = ("overlap", "apart", "quiet")
 # The choices of a whole step; all others are of one section: the name has a slash.
 WHOLE = ("layout", "pad", "streams", "ending", *REFUSABLE)
 _LISTED = 6
+Plan = CompilePlan[CudaExecutable]
 
 
 class CudaBackend:
@@ -63,6 +68,10 @@ class CudaBackend:
     name = "cuda"
     waiting_threads = 0
     rewrites = REWRITES
+    executable: type[CudaExecutable] = CudaExecutable
+    free_bytes = staticmethod(free_bytes)
+    # What the sections that were compiled last take at most.
+    needed = 0
 
     @property
     def pieces(self) -> int:
@@ -103,18 +112,22 @@ class CudaBackend:
             return self._compiled(sections, options or Options())
 
     def _compiled(self, sections: Mapping[str, Graph], options: Options) -> CudaExecutable:
+        lectured = options.calls == "lecture"
+        if lectured:
+            lecture.check(sections.values())
+            options = replace(options, precision="fp32", fusion=False)
 
-        def planned(
-            graphs: Sections, trained: Sections, chosen: Precision
-        ) -> CompilePlan[CudaExecutable]:
+        def planned(graphs: Sections, trained: Sections, chosen: Precision) -> Plan:
             arithmetic = Arithmetic.of(chosen, options.fusion, options.deterministic)
-            free = self._pictures.reserve(trained.values()) + free_bytes()
+            arithmetic = replace(arithmetic, lecture=lectured)
+            free = self._pictures.reserve(trained.values()) + self.free_bytes()
             streamed, memory = choose_residency(graphs, chosen, options, free)
             if streamed:
                 self._pictures.free()
             # Of those that evaluate, none keeps memory when it is closed.
             pictures = self._pictures if trained else None
             check_fits(memory, free, self.device.name)
+            self.needed = memory.total
             offered: list[Shipped] = []
 
             def build(graphs: Sections, tuning: Tuning, notes: Sequence[str]) -> CudaExecutable:
@@ -124,7 +137,7 @@ class CudaBackend:
                 streams = [self._stream(i, chosen == "tf32") for i in range(count)]
                 notes = (*notes, *_notices(graphs))
                 how = (arithmetic, notes, self._capture, streamed, pictures)
-                made = CudaExecutable(graphs, tuning, streams, *how)
+                made = self.executable(graphs, tuning, streams, *how)
                 for table in offered:
                     if table.choices == tuning.choices:
                         _check(table, made)
@@ -141,17 +154,21 @@ class CudaBackend:
             return CompilePlan(
                 build=build,
                 refusals=REFUSALS,
-                choices=DEFAULT_CHOICES[chosen],
-                search=lambda: search(trial, chosen, options),
+                choices=lecture.CHOICES if lectured else DEFAULT_CHOICES[chosen],
+                search=None if lectured else lambda: search(trial, chosen, options),
                 shipped=ships,
                 thorough=options.tune_seconds == inf,
                 quiet=lambda: not crowded(),
                 code=_digest(),
-                extra=(options.deterministic,),
+                extra=arithmetic.mark,
                 training_only=REFUSABLE,
             )
 
-        return compiled(self, sections, options, planned)
+        return compiled(self, sections, options, lambda *of: self._planned(planned(*of), *of))
+
+    def _planned(self, plan: Plan, _: Sections, trained: Sections, precision: Precision) -> Plan:
+        """What is compiled in place of a plan."""
+        return plan
 
     def precision(self, wanted: Precision) -> Precision:
         if wanted == "auto":
@@ -187,6 +204,9 @@ class CudaBackend:
             seconds = fastest(multiply, stream, 10)
             moved = fastest(lambda: cp.copyto(target, source), stream, 10)
         return Limits(2 * n**3 / seconds / 1e9, 2 * source.nbytes / moved / 1e9)
+
+    def engines(self, op: Conv2d, x: Array, w: Array) -> Iterator[Engine]:
+        return engines(self._stream(0, self.device.has_tf32).cudnn, op, x, w)
 
     def versions(self) -> Mapping[str, str]:
         stream = self._stream(0, self.device.has_tf32)

@@ -27,7 +27,7 @@ class Silent:
     """
 
     handle = ptr = 0
-    shown = ()
+    shown: Any = ()
     workspace_bytes = WORKSPACE_LIMIT
 
     def __getattr__(self, name: str) -> Any:

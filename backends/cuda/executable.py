@@ -248,7 +248,7 @@ class CudaExecutable:
             synchronize()
         if found:
             self.graphs = sections
-            self.tuning = renumbered(self.tuning, sections, self._arithmetic.deterministic)
+            self.tuning = renumbered(self.tuning, sections, *self._arithmetic.mark)
             others = [binder.was_relaunched() for binder in self._sections.values()]
             if any(others):
                 # Graphs hold the arguments of their launches.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -19,7 +20,7 @@ from ...common.errors import ConfigError
 from ...common.records import dataclass
 from ...graph.graph import Graph, Tensor
 from ...graph.ops import GatherBatch
-from ..base import Options, Precision
+from ..base import Calls, Options, Precision
 from ..batch import batch_key, parts_of
 from . import operations  # noqa: F401  # they register
 from .binding.bind import Arithmetic, Binder, workspace_sizes
@@ -28,6 +29,7 @@ from .binding.feeds import Feeds
 from .binding.layouts import Geometry, add_shared
 from .binding.store import PARAMETERS, Store
 from .dry_run import ALIGNMENT, STREAM, Array, Cuda
+from .lecture import CHOICES
 from .libraries.cublas import WORKSPACE_BYTES
 from .libraries.runtime import cuda_api, spare_bytes
 from .tuner import STREAMS
@@ -106,17 +108,21 @@ def plan_memory(
     streamed: bool = False,
     fusion: bool = True,
     choices: Mapping[str, str] | None = None,
+    calls: Calls = "best",
 ) -> MemoryPlan:
     """The need of sections, after rewrites, that share parameters and data sets.
 
     "auto" counts as fp32 or tf32, whichever takes more. streamed: data sets stay in host memory;
-    fusion: as in Options; choices: the need with these, without whatever else a search would try.
+    fusion, calls: as in Options; choices: the need with these, without whatever else a search would
+    try.
     Raises ConfigError if a tensor has too many elements for the libraries.
     """
+    if calls == "lecture":
+        precision, fusion, choices = "fp32", False, CHOICES
     if precision == "auto":
         needs = [plan_memory(graphs, each, streamed, fusion, choices) for each in ("fp32", "tf32")]
         return max(needs, key=lambda plan: plan.total)
-    arithmetic = Arithmetic.of(precision, fusion)
+    arithmetic = replace(Arithmetic.of(precision, fusion), lecture=calls == "lecture")
     wanted = FURTHEST if choices is None else choices
     counted = Cuda()
     store, streams = Store(counted), [STREAM] * int(wanted["streams"])
@@ -190,16 +196,17 @@ def choose_residency(
 ) -> tuple[bool, MemoryPlan]:
     """Whether data sets stay in host memory, and the plan with that; ``free``: bytes.
 
-    "auto" keeps them on the device if they fill at most the share and all else fits too.
+    "auto" keeps them on the device if they fill at most the share and all else fits too, but not
+    for a lecture's calls.
     """
-    resident = plan_memory(graphs, precision, False, options.fusion)
+    resident = plan_memory(graphs, precision, False, options.fusion, calls=options.calls)
     gathers = any(isinstance(op, GatherBatch) for graph in graphs.values() for op in graph.ops)
     if options.residency == "device" or not gathers:
         return False, resident
     fits = resident.data <= DATA_SHARE * free and resident.total <= free
-    if options.residency == "auto" and fits:
+    if options.residency == "auto" and fits and options.calls == "best":
         return False, resident
-    return True, plan_memory(graphs, precision, True, options.fusion)
+    return True, plan_memory(graphs, precision, True, options.fusion, calls=options.calls)
 
 
 def check_fits(plan: MemoryPlan, free: int, device: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from ...common.errors import BackendUnavailableError
@@ -11,12 +11,14 @@ from ...common.machine import caches, processor
 from ...common.machine_load import Others, crowded
 from ...common.text import listed
 from ...graph.graph import Graph
+from ...graph.ops import Conv2d
 from ...graph.rewrites import LIBRARY_REWRITES
-from ..base import Limits, Options, Precision
+from ..base import Array, Engine, Limits, Options, Precision
 from ..compiling import ChoiceError, Choices, CompilePlan, Sections, compiled
 from ..registry import without_kernel
 from ..tuning import Tuning, code_digest
 from .bind import KERNELS
+from .engines import engines
 from .executable import OneDnnExecutable
 from .library import library
 from .memory import LAYOUTS, Descriptor, Memory
@@ -126,6 +128,10 @@ class OneDnnBackend:
         source, target = Memory(large), Memory(large)
         move = Primitive(reorder_desc(large, large), {"src": source, "dst": target})
         return Limits(2 * n**3 / _fastest(gemm) / 1e9, 2 * large.nbytes / _fastest(move) / 1e9)
+
+    def engines(self, op: Conv2d, x: Array, w: Array) -> Iterator[Engine]:
+        library().set_threads(self.threads)
+        return engines(op, x, w)
 
     def versions(self) -> Mapping[str, str]:
         return {

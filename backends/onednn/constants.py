@@ -26,7 +26,7 @@ PLAIN_TAGS = {1: 2, 2: 3, 3: 4, 4: 5, 5: 6}  # a, ab, abc, abcd, abcde by number
 LAYOUT_TAGS = {"any": 1, "ba": 14, "nchw": 5, "nhwc": 22, "nChw16c": 78, "nChw8c": 102}
 
 FORWARD_TRAINING, FORWARD_INFERENCE, BACKWARD = 64, 96, 128
-CONVOLUTION_DIRECT = 1
+CONVOLUTION_DIRECT, CONVOLUTION_WINOGRAD = 1, 2
 POOLING = {"max": 511, "avg": 1023}  # avg: exclude padding
 AVERAGE_WITH_PADDING = 767
 BINARY = {"add": 131056, "mul": 131057, "div": 131060, "sub": 131061}

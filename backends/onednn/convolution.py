@@ -42,7 +42,7 @@ def tensors_of(op: Convolution) -> tuple[Tensor, Tensor, Tensor]:
     return (op.dx, op.w, op.dy) if isinstance(op, Conv2dBackwardData) else (op.x, op.dw, op.dy)
 
 
-def _operands(
+def operands(
     op: Convolution, layout: str, types: Types, *bias: bool, samples: int = 0
 ) -> tuple[Descriptor | None, ...]:
     """Source, weights, bias, if that is asked for, and destination, for a layout.
@@ -63,7 +63,7 @@ def _operands(
     )
 
 
-def _slide(op: Convolution) -> tuple[Any, ...]:
+def slide(op: Convolution) -> tuple[Any, ...]:
     top, bottom, left, right = op.window.padding
     strides, dilation = op.window.stride, op.window.dilation
     holes = (dilation[0] - 1, dilation[1] - 1)
@@ -88,8 +88,8 @@ def _forward_desc(
     post: Attributes | None = None,
     samples: int = 0,
 ) -> PrimitiveDesc:
-    every = [_operands(op, layout, types, bias, samples=samples) for layout in layouts]
-    candidates = [(prop, CONVOLUTION_DIRECT, *each, *_slide(op), post) for each in every]
+    every = [operands(op, layout, types, bias, samples=samples) for layout in layouts]
+    candidates = [(prop, CONVOLUTION_DIRECT, *each, *slide(op), post) for each in every]
     return first_fast("convolution_forward", candidates, _details(op))
 
 
@@ -130,8 +130,8 @@ def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
     forward = _forward_layouts(op, b.choices)
     hint = _forward_desc(op, forward, (b.dtype,) * 3)
     types = (b.written_type(op.dx), b.dtype, b.dtype)
-    every = [_operands(op, layout, types) for layout in layouts]
-    candidates = [(CONVOLUTION_DIRECT, *each, *_slide(op), hint, None) for each in every]
+    every = [operands(op, layout, types) for layout in layouts]
+    candidates = [(CONVOLUTION_DIRECT, *each, *slide(op), hint, None) for each in every]
     desc = first_fast("convolution_backward_data", candidates, _details(op))
     b.tensors(op, desc, {"diff_dst": op.dy, "weights": op.w}, {"diff_src": op.dx}, _details(op))
 
@@ -150,8 +150,8 @@ def filter_gradient_desc(
             op: Conv2dBackwardFilter, attributes: Attributes | None = None, layout: str = layout
         ) -> PrimitiveDesc:
             hint = _forward_desc(op, forward, (dtype,) * 3)
-            operands = _operands(op, layout, (dtype, "float32", dtype), op.bias_grad is not None)
-            arguments = (CONVOLUTION_DIRECT, *operands, *_slide(op), hint, attributes)
+            ends = operands(op, layout, (dtype, "float32", dtype), op.bias_grad is not None)
+            arguments = (CONVOLUTION_DIRECT, *ends, *slide(op), hint, attributes)
             return first_fast("convolution_backward_weights", [arguments], _details(op))
 
         try:

@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from ...graph.graph import Op, Tensor
+from ...graph.graph import SHARED, Op, Tensor
 from ..reference import kernels
 from ..reference.host import on_host
 from .bind import KERNELS, Binder
+from .store import is_plain, store_plain
 
 NOT_FAST = "oneDNN has no fast kernel for it"
 
 
 def reference(b: Binder, op: Op, reason: str = NOT_FAST, exact: bool = False) -> None:
-    """Bind the reference backend's kernel of an operation; what it updates must be state.
+    """Bind the reference backend's kernel of an operation.
 
     ``exact``: it computes in float64, and only its results are rounded. Where the operation was
     tried in bfloat16, oneDNN's primitive for float32 comes first.
@@ -39,12 +40,15 @@ def _fetcher(b: Binder, exact: bool, tensor: Tensor) -> Callable[[], Any]:
 
 
 def _writer(b: Binder, tensor: Tensor) -> Callable[[Any], None]:
-    if tensor.role == "state" and tensor.dtype == "float32":
-        array = b.home(tensor).array(tensor.shape)
-    elif tensor.dtype == "float32":
-        array = b.output(tensor).array(tensor.shape)
-    else:
+    if tensor.dtype != "float32":
         array = b.array(tensor)
+    else:
+        # Parameters, their gradients and state lie where arenas were planned.
+        planned = tensor.role in SHARED or tensor.role == "gradient"
+        memory = b.home(tensor) if planned else b.output(tensor)
+        if not is_plain(memory, tensor):
+            return partial(store_plain, memory, tensor)
+        array = memory.array(tensor.shape)
 
     def put(value: Any) -> None:
         array[...] = value

@@ -72,6 +72,7 @@ _SIGNATURES: dict[str, list[Any]] = {
     "memory_destroy": [_P],
     "memory_set_data_handle": [_P, _P],
     "primitive_desc_query": [_P, _I, _I, _P],
+    "primitive_desc_next_impl": [_P],
     "primitive_desc_destroy": [_P],
     "primitive_create": [_P, _P],
     "primitive_execute": [_P, _P, _I, _P],

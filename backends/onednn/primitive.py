@@ -83,9 +83,17 @@ class PrimitiveDesc(Owned):
             shown=shown,
         )
         super().__init__(handle, lib.destroyer("primitive_desc"))
+
+    @property
+    def implementation(self) -> str:
+        """The library's name of it."""
         name = c_char_p()
-        lib.call("primitive_desc_query", self.handle, QUERY_IMPL_INFO, 0, byref(name))
-        self.implementation = (name.value or b"").decode()
+        library().call("primitive_desc_query", self.handle, QUERY_IMPL_INFO, 0, byref(name))
+        return (name.value or b"").decode()
+
+    def advance(self) -> bool:
+        """Take the library's next implementation for the same arguments; False if none is left."""
+        return not library().dll.dnnl_primitive_desc_next_impl(self.handle)
 
     @property
     def is_reference(self) -> bool:

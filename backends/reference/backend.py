@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
@@ -13,10 +13,15 @@ import numpy as np
 
 from ...common.errors import BackendUnavailableError, UsageError
 from ...graph.graph import Graph
+from ...graph.ops import Conv2d
 from ...graph.rewrites import REWRITES
-from ..base import Executable, Limits, Options, Precision
+from ..base import Array, Engine, Executable, Limits, Options, Precision
 from ..compiling import CompilePlan, Sections, compiled
+from .algorithms import ALGORITHMS
 from .executable import ReferenceExecutable
+
+# Seconds for which a way to compute a convolution is timed.
+TRIAL = 0.1
 
 
 class ReferenceBackend:
@@ -68,9 +73,17 @@ class ReferenceBackend:
         source = np.ones(1 << 24, np.float32)
         copy = np.empty_like(source)
         return Limits(
-            2 * 1024**3 / _fastest(lambda: np.matmul(a, a, out=product)) / 1e9,
-            2 * source.nbytes / _fastest(lambda: np.copyto(copy, source)) / 1e9,
+            2 * 1024**3 / fastest(lambda: np.matmul(a, a, out=product)) / 1e9,
+            2 * source.nbytes / fastest(lambda: np.copyto(copy, source)) / 1e9,
         )
+
+    def engines(self, op: Conv2d, x: Array, w: Array) -> Iterator[Engine]:
+        """Those of algorithms.py that take the convolution."""
+        for each in ALGORITHMS:
+            if not each.refusal(op.window):
+                run = partial(each.compute, op, x, w)
+                costs = each.flops(op), 4 * each.elements(op)
+                yield Engine(self.name, each.name, (), *costs, run, partial(fastest, run, TRIAL))
 
     def versions(self) -> Mapping[str, str]:
         """NumPy, its BLAS and that one's threads, the instruction sets of NumPy."""
@@ -85,7 +98,7 @@ class ReferenceBackend:
         }
 
 
-def _fastest(call: Callable[[], object], seconds: float = 0.4) -> float:
+def fastest(call: Callable[[], object], seconds: float = 0.4) -> float:
     """The shortest time of one call, tried for this many seconds."""
     call()
     times: list[float] = []

@@ -288,6 +288,12 @@ class MachineConfig(Model):
         "always repeat.",
     ] = True
     fusion: Annotated[bool, "Combine operations into faster calls."] = True
+    calls: Annotated[
+        Literal["best", "lecture"] | None,
+        omitting("best"),
+        "best: the fastest calls; lecture: on a GPU those of the lectures' slides, one for one, in "
+        "fp32; on a CPU as without fusion. Default: best.",
+    ] = None
     tune: Annotated[
         Literal["auto"] | bool,
         BeforeValidator(_auto_or_bool),
@@ -298,6 +304,18 @@ class MachineConfig(Model):
         Threads | None, "CPU threads; default: the cores available to the process."
     ] = None
     dir: Annotated[Folder, "Folder that receives the run's folder."] = "runs"
+
+    @field_validator("calls")
+    @classmethod
+    def _in_fp32(cls, value: Any, info: ValidationInfo) -> Any:
+        if value and info.data.get("precision") in ("tf32", "bf16"):
+            raise problem("lecture computes in fp32; set precision to it, or to auto")
+        return value
+
+    @property
+    def fuses(self) -> bool:
+        """Whether operations are combined."""
+        return self.fusion and self.calls is None
 
 
 class CheckpointConfig(Model):

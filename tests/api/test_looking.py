@@ -8,6 +8,7 @@ import math
 import dnnstack
 import numpy as np
 import pytest
+from dnnstack.common.errors import UsageError
 from dnnstack.configs import parse_config
 
 from ..support.training_fixtures import TINY
@@ -112,3 +113,17 @@ def test_what_a_notebook_shows(history, model):
     assert "<td>nan</td>" in shown
     compared = dnnstack.compare(history.run, history.run, split="validation", device="numpy")
     assert f"<td>{compared.first.accuracy:.5g}</td>" in compared._repr_html_()
+
+
+def test_a_step_on_a_card_that_need_not_be_there():
+    found = dnnstack.explain(
+        "mlp.yaml", device="cuda", card="h100", overrides={"run.fusion": False}
+    )
+    functions = {call.bound.function for each in found.operations for call in each.calls}
+    assert {"cublasSgemm", "cublasSgemv", "cublasSaxpy"} <= functions
+    assert found.foreseen.card.name == "NVIDIA H100 80GB HBM3"
+    assert found._repr_html_().count("Not measured") == 1
+    with pytest.raises(UsageError, match=r"card: expected h100, .* did you mean 'h100'"):
+        dnnstack.explain("mlp.yaml", card="h10")
+    with pytest.raises(UsageError, match="nothing can be measured on card t4"):
+        dnnstack.explain("mlp.yaml", card="t4", measure=True)

@@ -30,6 +30,9 @@ class Opened:
         self.ready = True
 
 
+BEGUN: list[str] = []
+
+
 @pytest.fixture(autouse=True)
 def _driver(monkeypatch, tmp_path):
     """A machine with a driver, and a backend that opens nothing."""
@@ -40,7 +43,8 @@ def _driver(monkeypatch, tmp_path):
     found = SimpleNamespace(CudaBackend=Opened)
     monkeypatch.setitem(sys.modules, "dnnstack.backends.cuda.backend", found)
     for name in ("_make_context", "_import_all", "_begin_libraries"):
-        monkeypatch.setattr(ahead, name, lambda: None)
+        monkeypatch.setattr(ahead, name, lambda name=name: BEGUN.append(name))
+    BEGUN.clear()
     monkeypatch.setattr(Opened, "error", None)
     yield
     assert ahead.taken(True) is None
@@ -54,6 +58,7 @@ def test_what_a_thread_has_opened_is_taken_once():
     ahead.begin(True)
     ahead.begin(True)
     first, second = opened(), opened()
+    assert {*BEGUN} == {"_make_context", "_import_all", "_begin_libraries"}
     assert first.ready
     assert first.thread != threading.get_ident() == second.thread
     assert not second.ready

@@ -185,3 +185,12 @@ def test_choices_for_training_alone_are_left_out_elsewhere():
     backend, table = Recorder(), given(choices)
     assert backend.compile(EVALUATE, Options(tuning=table))[0].choices == {"layout": "other"}
     assert backend.compile(TRAIN, Options(tuning=table))[0].choices == choices
+
+
+@pytest.mark.parametrize(
+    ("name", "calls", "told"),
+    [("recorder", "lecture", True), ("recorder", "best", False), ("cuda", "lecture", False)],
+)
+def test_where_the_calls_of_a_lecture_are_not_there_it_is_said(name, calls, told):
+    _, notices = Recorder(name).compile(TRAIN, Options(calls=calls, tune=False))
+    assert [text.startswith("run.calls: ") for text in notices] == [True] * told

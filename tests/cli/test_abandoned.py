@@ -45,6 +45,7 @@ def here(here):
         ("runs/tiny-compressed", [COMPRESS, f"{COMPRESS} --resume runs/tiny-compressed"]),
         ("pictures", [COMPRESS, "report tiny-compressed --plots-dir pictures"]),
         ("runs", [f"{TRAIN} -q"]),
+        ("plots", [f"sweep --config search.yaml {ONE}", "report search-sweep --plots-dir plots"]),
         *(
             (f"runs/{name}", [f"{line} {ONE}", f"{line} {ONE} --resume"])
             for name, line in (

@@ -138,6 +138,7 @@ FULL = {
     "explain": ["explain --config tiny.yaml --device numpy"],
     "graph": ["graph --config tiny.yaml"],
     "import": ["import net.onnx"],
+    "lab": ["lab new relu --language python", "lab run relu.c"],
     "look": ["look tiny --device numpy -o filters.png"],
     "new": ["new pictures --output made.yaml"],
     "predict": [f"{PREDICT} digit.png"],

@@ -6,6 +6,7 @@ import base64
 import csv
 import json
 import math
+import os
 import re
 import shutil
 import threading
@@ -161,6 +162,10 @@ def test_what_is_old_missing_or_damaged_is_a_line_with_its_command(here, capsys)
     assert "is of step 7, the best checkpoint of step " in line
     assert line.endswith("; dnnstack eval --run runs/tiny --split test")
     assert line in (here / "report.html").read_text()
+    assert absent("Errors") == ""
+    os.utime(here / "eval-test/errors.png", (0, 0))
+    old = "Errors: errors.png is older than the best checkpoint; dnnstack eval --run runs/tiny"
+    assert absent("Errors") == f"{old} --split test"
     config = here / "config.yaml"
     config.write_text(config.read_text() + "\n")
     assert "Network: is of another config; dnnstack explain --config" in absent("Network")

@@ -115,9 +115,10 @@ def test_a_signal_ends_all_of_them_in_order(environment, run_in, tmp_path, numbe
     assert "train.epochs: 100000 -> 2" in other.stderr
 
 
-def test_a_training_that_diverges_does_not_end_the_others(run, tmp_path):
+@pytest.mark.parametrize("workers", [["--workers", "2"], ["--workers", "1"], []])
+def test_a_training_that_diverges_does_not_end_the_others(run, tmp_path, workers):
     rate = ("--set", "optimizer.lr=1.0e30")
-    done = run(*TRAIN, *rate, "--seeds", "3", "--workers", "2", status=1)
+    done = run(*TRAIN, *rate, "--seeds", "3", *workers, status=1)
     assert all(f"dnnstack: error: seed-{n}: step 2: " in done.stderr for n in (1, 2, 3))
     assert "0 of 3 seeds finished" in done.stdout
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets.survey import Survey, colours_tell, survey
+from dnnstack.datasets.survey import Survey, _discriminant, colours_tell, survey
 from PIL import Image
 
 from ..support.picture_folders import paint
@@ -131,9 +131,19 @@ def coloured(folder: Path, hues: dict[str, tuple[int, int, int]], of_class: bool
 def test_whether_colours_tell_the_classes_apart(tmp_path):
     hues = {"blue": (30, 60, 220), "green": (40, 200, 50), "red": (210, 40, 30)}
     share, needed = colours_tell(coloured(tmp_path / "a", hues, of_class=True))
-    assert share > 0.9 > needed
+    assert share > 0.9
+    # Three standard errors more than chance, or a fifth of what is wrong by chance.
+    assert needed == pytest.approx(1 / 3 + 3 * (2 / 9 / 60) ** 0.5)
     share, needed = colours_tell(coloured(tmp_path / "b", hues, of_class=False))
     assert share < needed
+
+
+@pytest.mark.parametrize(("across", "label"), [(0.099, 1), (0.101, 0)])
+def test_what_hardly_varies_counts_as_a_hundredth(across, label):
+    """One colour tells the classes and never varies, the other has a variance of 0.09."""
+    x = np.array([[0.0, -0.3], [0.0, 0.3], [1.0, 0.7], [1.0, 1.3]])
+    asked = np.array([[0.51, 0.5 - across]])
+    assert _discriminant(x, np.array([0, 0, 1, 1]), asked, 2) == [label]
 
 
 def wrong(folder: Path) -> str:

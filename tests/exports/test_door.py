@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -13,7 +14,7 @@ from dnnstack.backends.select import open_backend
 from dnnstack.cli import export as command
 from dnnstack.common.errors import ExportError, UsageError
 from dnnstack.common.options import options_of
-from dnnstack.exports import door
+from dnnstack.exports import c_writer, door, numpy_file, onnx_graph, torch_modules
 from dnnstack.exports.c_integers import answers
 from dnnstack.exports.door import Checked, Samples, compare, export
 from dnnstack.exports.format import Twin, format_of, formats
@@ -45,7 +46,8 @@ class Broken(Numpy):
     def twin(self, path: Path, plain: Plain) -> Twin:
         module: dict[str, Any] = {}
         exec(path.read_text("utf-8"), module)
-        module["W"]["second.weight"] = module["W"]["second.weight"] + self.by
+        if "second.weight" in module["W"]:
+            module["W"]["second.weight"] = module["W"]["second.weight"] + self.by
         return Twin("a broken one", module["predict"])
 
 
@@ -87,10 +89,55 @@ def test_another_answer_is_refused(trained, forward, tmp_path, by):
     path = tmp_path / "net.py"
     path.write_text("an older one")
     with pytest.raises(
-        ExportError, match=r"nothing was written \(100 drawn .* a fault of dnnstack"
+        ExportError,
+        match=r"nothing was written \(100 drawn .*; the first layer whose output differs is "
+        "'second'; this is a fault of dnnstack",
     ):
         export(trained, forward, Broken(by=by), path, _asked(trained))
     assert path.read_text() == "an older one"
+
+
+@pytest.mark.parametrize(
+    ("kind", "writer", "key", "named"),
+    [
+        ("numpy", numpy_file._CHAINS, ops.Pool2d, "inner"),
+        ("html", numpy_file._CHAINS, ops.Pool2d, "inner"),
+        ("onnx", onnx_graph.CODE, ops.Pool2d, "inner"),
+        ("torch", torch_modules.MODULES, "max_pool2d", "block"),
+        ("c", c_writer._CODE, ops.Pool2d, "inner"),
+    ],
+)
+def test_a_wrong_layer_is_named(kind, writer, key, named, tmp_path, monkeypatch):
+    """Each format writes an average in place of a maximum; in PyTorch the outer layer is named."""
+    net = (
+        "[{conv2d: {filters: 3, kernel_size: 3, padding: same}}, batch_norm, relu, "
+        "{residual: {name: block, body: [{conv2d: {filters: 3, kernel_size: 3, padding: same}}, "
+        "{max_pool2d: {name: inner, pool_size: 3, stride: 1, padding: same}}, tanh]}}, relu, "
+        "flatten, {dense: {units: 4}}]"
+    )
+    trained = untrained(net, (2, 8, 8), 4)
+    forward = Forward(trained, open_backend("numpy", 1))
+    if kind == "torch":
+        pytest.importorskip("torch", reason="PyTorch, which no extra installs, is missing")
+    write = writer[key]
+    if key == "max_pool2d":
+        wrong = lambda layer, arrays: [  # noqa: E731
+            (text.replace("MaxPool", "AvgPool"), state) for text, state in write(layer, arrays)
+        ]
+    else:
+        wrong = lambda op, of: write(replace(op, kind="avg"), of)  # noqa: E731
+    monkeypatch.setitem(writer, key, wrong)
+    format, path = format_of(str(tmp_path / "net.x"), kind, {})
+    inner = f"{'' if named == 'block' else 'block.'}{named}"
+    with pytest.raises(ExportError, match=f"first layer whose output differs is '{inner}'; this"):
+        export(trained, forward, format, path, _asked(trained))
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_fault_of_predict_itself_is_of_no_layer(trained, forward, tmp_path):
+    off = Mock(side_effect=lambda given: forward(given)[:, ::-1])
+    with pytest.raises(ExportError, match="; which layer it is cannot be told; this is a fault"):
+        export(trained, off, Numpy(), tmp_path / "net.py", _asked(trained))
 
 
 def test_files_of_one_export_do_not_replace_each_other(trained, forward, tmp_path):

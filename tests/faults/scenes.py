@@ -25,14 +25,18 @@ from .content import Content, checkpoint_content, checkpoints, folder_content, r
 TRAIN = ("train", "--config", "net.yaml", "--threads", "1", "-v")
 KEEP = ("--set", "checkpoint.keep=99")
 # The folder in which commands are called, and what four of them write.
-WORK, SHEET, NEW = "work", "sheet.png", "new.yaml"
+WORK, SHEET, NEW, LABELS = "work", "sheet.png", "new.yaml", "labels.csv"
 EXPORTED = "net.py"
+# A network of another program; the run has its name.
+ONNX = "net.onnx"
+_OF_PYTORCH = Path(__file__).parents[1] / "imports" / "onnx" / "resnet.onnx"
 # Where a training begins.
 WEIGHTS = "w.safetensors"
 RUN = Path(WORK, "runs/net")
+PAGE = RUN / "report.html"
 _STEP = "runs/net/checkpoints/step-{}.safetensors"
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{8}\.tmp")
-_ON_DEVICES = ("train", "eval", "predict", "compress", "export", "sweep")
+_ON_DEVICES = ("train", "eval", "predict", "compress", "export", "sweep", "suspects")
 _REPORTED = re.compile(r"dnnstack: error: \S.*")
 
 
@@ -87,6 +91,9 @@ SCENES = {
         Scene("runs", "kept", ("runs", "--json")),
         Scene("new", "warm", ("new", "photos", "--output", NEW)),
         Scene("weights", "kept", ("weights", "runs/net", "--save", WEIGHTS)),
+        Scene("suspects", "kept", ("suspects", "net", "--apply", LABELS, "--threads", "1")),
+        Scene("page", "kept", ("report", "net")),
+        Scene("import", "onnx", ("import", ONNX)),
         Scene("export", "kept", ("export", "net", "--format", "numpy", "-o", EXPORTED)),
         Scene(
             "compress",
@@ -209,6 +216,8 @@ class Stage:
             grouping.prepare(self._copy(self._start("warm"), root.name) / WORK)
         elif name == "begun":
             self._begin(root)
+        elif name == "onnx":
+            shutil.copy(_OF_PYTORCH, self._copy(self._start("warm"), root.name) / WORK / ONNX)
         elif name == "weights":
             self._copy(self._start("warm"), root.name)
             save_file({"dense_1.bias": np.full(10, 0.5, np.float32)}, root / WORK / WEIGHTS)
@@ -329,6 +338,21 @@ def check_strangers(stage: Stage, scene: Scene, root: Path) -> None:
             assert after.get(name) == before[name], name
 
 
+def check_import(stage: Stage, scene: Scene, root: Path, ended: Ended) -> None:
+    """After a fault: a checkpoint that is there is whole, and a second import gives all of it."""
+    want = stage.end(scene) / RUN
+    check_strangers(stage, scene, root)
+    found = [run for run in (root / RUN, root / RUN.with_name("net-2")) if run.exists()]
+    assert all(checkpoints(run).items() <= checkpoints(want).items() for run in found)
+    if ended.status:
+        second = stage.run(scene, root)
+        assert second.status == 0, second.err
+    (named,) = re.findall(r"runs/[^:]+", ended.out if not ended.status else second.out)
+    assert checkpoints(root / WORK / named) == checkpoints(want)
+    assert records(root / WORK / named) == records(want)
+    assert (root / WORK / named / "config.yaml").read_bytes() == (want / "config.yaml").read_bytes()
+
+
 def check_reading(stage: Stage, scene: Scene, root: Path, ended: Ended) -> None:
     """After a fault: the run is untouched, every file written is whole or absent."""
     want = stage.undisturbed(scene)
@@ -346,6 +370,14 @@ def check_reading(stage: Stage, scene: Scene, root: Path, ended: Ended) -> None:
     for name, content in before.items():
         if not name.startswith("cache/"):
             assert after.get(name) == content, name
+    if scene.name == "page" and str(PAGE) in after:
+        # It says which part could not be read.
+        page = (root / PAGE).read_text(encoding="utf-8")
+        assert page.endswith("</html>\n")
+        if after[str(PAGE)] != want.files[str(PAGE)]:
+            assert "cannot be read: " in page
+            files = want.files | {str(PAGE): after[str(PAGE)]}
+            want = replace(want, ended=replace(want.ended, out=ended.out), files=files)
     new = {name for name in after if name not in before and name != scene.out}
     for name in new:
         whole = want.files.get(name)
@@ -355,5 +387,6 @@ def check_reading(stage: Stage, scene: Scene, root: Path, ended: Ended) -> None:
             whole = after[name] if sha256_bytes(said).encode() == digest else None
         assert _TEMPORARY.fullmatch(Path(name).name) or after[name] == whole, name
     if ended.status == 0 and "the plots were not drawn: runs/net/" not in ended.err:
-        assert ended.out == want.ended.out
-        assert not {name for name in want.files if not name.startswith("cache/")} - set(after)
+        assert ended.out == want.ended.out, (ended.out, want.ended.out)
+        missing = {name for name in want.files if not name.startswith("cache/")} - set(after)
+        assert not missing, missing

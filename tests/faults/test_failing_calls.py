@@ -18,7 +18,16 @@ from .calls import FAILURES, KILLS, Fault
 from .compressing import SOME, check_compression, check_report
 from .conftest import Ended
 from .grouping import check_group
-from .scenes import SCENES, Scene, Stage, check_reading, check_strangers, check_text, check_training
+from .scenes import (
+    SCENES,
+    Scene,
+    Stage,
+    check_import,
+    check_reading,
+    check_strangers,
+    check_text,
+    check_training,
+)
 
 EVERYTHING = os.environ.get("DNNSTACK_FAULTS", "") == "all"
 FAULTS = (*FAILURES, *KILLS)
@@ -109,5 +118,7 @@ def check(
     elif scene.name == "report":
         check_strangers(stage, scene, root)
         check_report(ended, root, stage.end(scene), stage.undisturbed(scene).ended)
+    elif scene.name == "import":
+        check_import(stage, scene, root, ended)
     else:
         check_reading(stage, scene, root, ended)

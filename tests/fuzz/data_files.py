@@ -24,7 +24,9 @@ from dnnstack.datasets.cifar import Part
 from dnnstack.datasets.cifar_files import CIFAR_100
 from dnnstack.datasets.decoded import decoded, remembered
 from dnnstack.datasets.idx import read_idx
+from dnnstack.datasets.image_set import ImageSet
 from dnnstack.datasets.integer_pixels import Reading
+from dnnstack.datasets.label_file import relabelled
 from dnnstack.datasets.picture_kinds import is_named_so, is_read, kind_of
 from dnnstack.datasets.single_pictures import single_pictures
 from hypothesis import strategies as st
@@ -98,6 +100,29 @@ def _read_csv(data: bytes, folder: Path) -> None:
         # Gaps stay, until the means of a training part take their places.
         assert not np.isinf(images.images).any()
         assert images.identity.digest
+
+
+@cache
+def _corrections() -> list[bytes]:
+    return [b"index,split,label\n1,test,v\n0,train,u\n", b"path,label\nb.png,v\n'=c,u\n"]
+
+
+@st.composite
+def _drawn_corrections(draw: st.DrawFn) -> bytes:
+    head = draw(st.permutations(("index", "path", "label", "split")))[: draw(st.integers(1, 4))]
+    cells = st.sampled_from(("0", "2", "3", "-1", "a.png", "=c", "'=c", "u", "v", "test", "", "é"))
+    rows = draw(st.lists(st.lists(cells, min_size=len(head), max_size=len(head)), max_size=6))
+    return "\n".join(map(",".join, (head, *rows))).encode()
+
+
+def _read_corrections(data: bytes, folder: Path) -> None:
+    (folder / "labels.csv").write_bytes(data)
+    names, labels = ("a.png", "b.png", "=c"), np.zeros(3, np.int32)
+    images = ImageSet("x/train", np.zeros((3, 1, 2, 2), np.uint8), labels, ("u", "v"), names=names)
+    for split in ("train", "test"):
+        found = relabelled(images, "labels.csv", split, folder)
+        assert set(found.labels.tolist()) <= {0, 1}
+        assert found.names == names
 
 
 _NAMES = ("train.bin", "test.bin")
@@ -354,6 +379,9 @@ _INDEX = {"sha256": "0" * 64, "left_out": "{}"}
 DATA_FILES = (
     Target("idx", _read_idx, _drawn_idx() | changed(_idx), _idx),
     Target("csv", _read_csv, _drawn_csv() | changed(_tables), _tables),
+    Target(
+        "corrections", _read_corrections, _drawn_corrections() | changed(_corrections), _corrections
+    ),
     Target("cifar", _read_cifar, _drawn_records(), _records),
     Target("archive", _read_archive, changed(_archives), _archives),
     Target("picture", _read_picture, _changed_pictures(), _pictures, 64 * MEGABYTE),

@@ -40,6 +40,7 @@ from hypothesis import strategies as st
 
 # Its list of fonts is read here, outside of what is watched.
 from matplotlib import font_manager
+from matplotlib.backends import backend_agg
 
 from .compressed_files import _arrays
 from .drawing import changed, encoded, lines, wrong_json
@@ -47,7 +48,9 @@ from .harness import LONGEST, Target
 from .run_files import provenance
 
 need_optuna()
+# Loaded before the memory of a case is limited.
 assert font_manager.fontManager
+assert backend_agg.RendererAgg
 _SEARCH = Search(
     (
         Dimension("optimizer.lr", 1e-4, 1.0, log=True),

@@ -63,6 +63,8 @@ READERS = {
     "exports/numpy_file.py": "the same",
     "exports/torch_file.py": "the same",
     "imports/onnx_file.py": "onnx",
+    "lab/child.py": "what lab/program.py has written for it",
+    "lab/program.py": "code, which runs if the user names it",
     "plugins/loading.py": "code, which runs if the user allows it",
     "plugins/trust.py": "what the user has allowed, in a folder of his own",
     "reports/doctor_gpu.py": SYSTEM,

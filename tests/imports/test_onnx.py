@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,12 @@ import dnnstack
 import numpy as np
 import onnx
 import pytest
+from dnnstack.backends.select import open_backend
 from dnnstack.cli.main import main
+from dnnstack.exports.onnx_file import Onnx
+from dnnstack.exports.plain import Plain
 from dnnstack.imports.onnx_run import Wishes, import_network
+from dnnstack.training.inference.forward import Forward
 from dnnstack.training.inference.trained import find_trained
 from onnx import numpy_helper
 from onnx.parser import parse_model
@@ -22,6 +27,7 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from ..support.rows import rows
+from ..support.untrained import untrained
 
 FILES = Path(__file__).parent / "onnx"
 EXPECTED = json.loads((FILES / "expected.json").read_text("utf-8"))
@@ -101,6 +107,9 @@ def test_blocks_have_the_names_of_the_file(tmp_path):
 
 W, B4 = {"w": (4, 2, 3, 3)}, {"b": (4,)}
 NORM = {"s": (2,), "o": (2,), "m": (2,), "var": (2,)}
+HALF = "O = Constant<value_float=1.0>() H = Constant<value_float=0.5>()"
+ERF = "Q = Constant<value_float=1.4142135>() G = Div(x, Q) R = Erf(G) E = Add(R, O)"
+ERF_TIMES = "Q = Constant<value_float=0.70710677>() G = Mul(Q, x) R = Erf(G) E = Add(O, R)"
 TRUE_MEAN = "t = AveragePool<kernel_shape=[3,3], strides=[2,2], "
 OPERATORS: dict[str, tuple[str, dict[str, tuple[int, ...]], str]] = {
     "conv": ("t = Conv<pads=[1,2,1,2], strides=[2,1]>(x, w, b)", W | B4, "conv2d"),
@@ -112,6 +121,16 @@ OPERATORS: dict[str, tuple[str, dict[str, tuple[int, ...]], str]] = {
     "elu": ("a = Conv(x, w) t = Elu<alpha=0.7>(a)", W, "conv2d elu"),
     "others": ("a = Tanh(x) c = Softplus(a) t = Sigmoid(c)", {}, "tanh softplus sigmoid"),
     "silu": ("a = Sigmoid(x) t = Mul(x, a)", {}, "silu"),
+    "gelu": (f"{HALF} {ERF} P = Mul(x, E) t = Mul(P, H)", {}, "gelu"),
+    "gelu-halved-first": (f"{HALF} {ERF_TIMES} P = Mul(H, x) t = Mul(E, P)", {}, "gelu"),
+    "gelu-halved-inside": (f"{HALF} {ERF} P = Mul(E, H) t = Mul(x, P)", {}, "gelu"),
+    "sum-as-sum": ("a = Tanh(x) t = Sum(a, x)", {}, "residual tanh"),
+    "dense-blocks": (
+        "c = Concat<axis=1>(x) a = Conv<pads=[1,1,1,1]>(c, w) d = Concat<axis=1>(x, a) "
+        "e = Conv<pads=[1,1,1,1]>(d, v) f = Concat<axis=1>(x, a, e) t = Relu(f)",
+        {"w": (3, 2, 3, 3), "v": (2, 5, 3, 3)},
+        "concat conv2d concat conv2d relu",
+    ),
     "prelu": ("a = Conv(x, w) t = PRelu(a, b)", W | {"b": (4, 1, 1)}, "conv2d prelu"),
     "lrn": ("t = LRN<size=3, alpha=0.5, beta=0.6, bias=1.5>(x)", {}, "lrn"),
     "max": ("t = MaxPool<kernel_shape=[3,2], strides=[2,2], pads=[1,1,1,1]>(x)", {}, "max_pool2d"),
@@ -202,6 +221,19 @@ def test_an_end_computes_what_it_does_elsewhere(name, tmp_path):
 
 REFUSED = {
     "y = Erf(x)": "Erf, 1: 'y'",
+    "y = Clip(x)": "Clip, 1: 'y'",
+    **{
+        f"{HALF} {changed} P = Mul(x, E) T = Mul(P, {half}) y = Flatten(T)": "Erf, 1: 'R'"
+        for changed, half in (
+            (ERF.replace("1.4142135", "1.5"), "H"),
+            (ERF.replace("Div(x, Q)", "Div(Q, x)"), "H"),
+            (ERF.replace("Div(x, Q)", "Mul(x, Q)"), "H"),
+            (ERF.replace("Add(R, O)", "Add(R, H)"), "H"),
+            (ERF.replace("Div(x, Q)", "Div(K, Q)").replace("Q =", "K = Tanh(x) Q ="), "H"),
+            (ERF, "O"),
+            (ERF, "x"),
+        )
+    },
     "a = Conv<pads=[2,0,0,0]>(x, w) y = Flatten(a)": "'a' (Conv): has the padding [2, 0, 0, 0]",
     "a = Conv<pads=[-1,0,-1,0]>(x, w) y = Flatten(a)": "has the padding [-1, 0, -1, 0], not as",
     'a = Conv<auto_pad="SAME_LOWER">(x, w) y = Flatten(a)': "not as wide at both ends",
@@ -484,3 +516,48 @@ def test_json_and_the_exit_status_say_what_was_written(here, capsys):
     assert "nothing.onnx: cannot be read: No such file" in capsys.readouterr().err
     assert main(["import", "resnet.onnx", "--mean", "a"]) == 2
     assert "expected numbers between commas" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_an_export_of_ours_is_read_without_its_preprocessing(channels, raw, tmp_path):
+    """It normalises as the network did; names, too, are those of before."""
+    layers = (
+        "[{conv2d: {filters: 3, kernel_size: 3}}, batch_norm, gelu, {residual: {body: "
+        "[{conv2d: {filters: 3, kernel_size: 3, padding: same}}, relu]}}, flatten, "
+        "{dense: {units: 4}}]"
+    )
+    trained = untrained(layers, (channels, 8, 6), 4)
+    trained = replace(trained, network=trained.network.judged(0.5, False))
+    made = onnx.load_from_string(Onnx(raw=raw).files(Plain.of(trained))[""])
+    x = pixels(channels, 8, 6)
+    found = taken(made, tmp_path)
+    want = Forward(trained, open_backend("numpy", 1))(x)
+    np.testing.assert_allclose(scores(found, x), centred(np.log(want)), atol=3e-5)
+    assert found.classes == trained.classes
+    again = find_trained(str(found.run), None, tmp_path, str).network
+    assert {"conv2d_1", "dense_1"} <= {layer.name for layer in again.every_layer()}
+    told = dnnstack.load(found.run, device="numpy").trained
+    assert told.config.data.dataset.options()["fit"] == "crop"
+    other = taken(made, tmp_path, mean=[0.0], std=[1 / 255], name="other")
+    assert other.normalize.scale == pytest.approx([1.0] * channels)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("dnnstack.input", "[3, 0, 8]"), ("dnnstack.input", "[8, 8]"), ("dnnstack.input", "x")],
+)
+def test_what_an_export_says_of_itself_is_not_believed(key, value, tmp_path):
+    trained = untrained("[flatten, {dense: {units: 4}}]", (3, 8, 8), 4)
+    made = onnx.load_from_string(Onnx(raw=True).files(Plain.of(trained))[""])
+    for each in made.metadata_props:
+        each.value = value if each.key == key else each.value
+    assert "converts to another type than float32" in taken(made, tmp_path).reasons[0]
+
+
+def test_scales_of_an_export_that_are_not_above_0(tmp_path):
+    trained = untrained("[flatten, {dense: {units: 4}}]", (3, 8, 8), 4)
+    made = onnx.load_from_string(Onnx(raw=True).files(Plain.of(trained))[""])
+    (scale,) = (each for each in made.graph.initializer if each.name == "normalise.Mul.constant")
+    scale.CopyFrom(numpy_helper.from_array(np.array([[[1.0]], [[0.0]], [[1.0]]]), scale.name))
+    assert "converts to another type than float32" in taken(made, tmp_path).reasons[0]

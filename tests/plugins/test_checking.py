@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+from types import SimpleNamespace
+
 import dnnstack
 import numpy as np
 import pytest
 from dnnstack.common.errors import ConfigError
-from dnnstack.plugins.checking import GradientError, _spread
+from dnnstack.graph.graph import Tensor
+from dnnstack.plugins.checking import GradientError, _compare, _spread
 from dnnstack.plugins.loading import load_plugin
 
 from ..support.plugin_files import PLUGINS, SWISH
@@ -32,6 +36,24 @@ def test_a_wrong_gradient_is_found(tmp_path, wrong):
     load_plugin(tmp_path / "swish.py")
     with pytest.raises(GradientError, match=r"swish: the gradient of 'x' \(3, 5\) is wrong: along"):
         dnnstack.check_gradients("swish", (5,))
+
+
+@pytest.mark.parametrize("error", [0.98e-6, 1.02e-6])
+def test_an_error_counts_from_a_millionth_on(error):
+    """Of the terms; that of the differences themselves is far smaller."""
+    x, slope, values = Tensor("x", (1,)), 1e6, {}
+    executable = SimpleNamespace(
+        write=values.__setitem__, read=lambda _: np.array([slope * (1 + error)])
+    )
+    check = partial(
+        _compare, "line", executable, {x: np.zeros(1)}, {x: x},
+        lambda: float(slope * values[x][0]), np.random.default_rng(0),
+    )  # fmt: skip
+    if error < 1e-6:
+        check()
+    else:
+        with pytest.raises(GradientError):
+            check()
 
 
 def test_a_wrong_loss_is_found(tmp_path):

@@ -80,7 +80,13 @@ def _summaries() -> str:
 def _explained(*overrides: str) -> Explanation:
     backend = open_backend("numpy", 1, lambda text: None)
     config = parse_config(TINY, "tiny.yaml", overrides)
-    found = explain(config, Path("tiny.yaml"), backend, False, lambda text: None)
+    found = explain(
+        config,
+        Path("a-folder/of-networks/whose-name-no-line/holds.yaml"),
+        backend,
+        False,
+        lambda text: None,
+    )
     return replace(found, versions={"numpy": "2"})
 
 
@@ -164,7 +170,7 @@ def _survey(counts: tuple[int, ...], sides: list[tuple[int, int]], grey: int = 0
         Look(h, w, at < grey, np.cos(np.arange(6.0) * (at + 1)), 4095 if at == 1 else -1)
         for at, (h, w) in enumerate(sides)
     )
-    classes = tuple(f"class {n}" for n in range(len(counts)))
+    classes = tuple(f"class {n}{', of a long name' * (n == 2)}" for n in range(len(counts)))
     labels = np.arange(len(looks)) % len(counts)
     return Survey(
         Path("pics"), {"train": Path("pics")}, classes, {"train": counts},
@@ -200,6 +206,31 @@ def _new() -> str:
         *(each.config.text for each in made),
         *(as_json(each.to_json()) for each in made[:2]),
     )
+
+
+def _chosen() -> str:
+    """At both sides of what new decides by: classes, pictures, and their sides."""
+    square = [(32, 32)] * 6
+    made = [
+        *(_survey((most, 10), square) for most in (1, 14, 15, 100, 101)),
+        *(_survey((half, half), square) for half in (1000, 1001, 13_000, 64_000, 65_000)),
+        *(_survey((count - 1, 1), square) for count in (9, 10, 19, 20, 79, 80, 159, 160, 639, 640)),
+        *(
+            _survey((50, 50), [(h, w), (h + 4, w)] * 3)
+            for h, w in ((4, 4), (60, 64), (64, 68), (68, 68))
+        ),
+        *(
+            _survey((50, 50), [(40, width), (41, width), (40 - by, width)] * 2)
+            for width in (30, 33, 49, 52, 100)
+            for by in (1, 4, 8, 12)
+        ),
+    ]
+    texts = []
+    for found in made:
+        chosen = {c.key.rpartition(".")[2]: c.value for c in new_config(found, Path("a")).choices}
+        looks = " ".join(f"{look.height}x{look.width}" for look in found.looks)
+        texts.append(f"{found.counts['train']} of {looks}: {chosen}")
+    return joined("\n".join(texts))
 
 
 def _training() -> str:
@@ -266,6 +297,7 @@ NETWORKS: dict[str, Callable[[], str]] = {
     "data": _data,
     "weights_of_a_file": _weights,
     "new": _new,
+    "new_choices": _chosen,
     "training": _training,
     "doctor": _doctor,
 }

@@ -33,7 +33,7 @@ def evaluation(matrix: NDArray[np.int64], name: str = "{}", step: int = 1) -> Ev
 def sensitivity(count: int) -> Sensitivity:
     """Of so many parameters, each worse than the one before."""
     parameters = {
-        f"dense_{number}.weight": Curves(
+        f"{'a_block.' * (number == 0) * 5}dense_{number}.weight": Curves(
             1000 * (number + 1),
             (
                 PrunedPoint(0.5, 0.9, 0.4),

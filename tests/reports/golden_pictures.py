@@ -46,13 +46,15 @@ def _long_curves() -> str:
 def _weights() -> str:
     before = np.array([[-2.0, -1.0, 0.0, 0.5], [0.25, 1.0, 1.5, 2.0]], np.float32)
     shared = np.array([[-2.0, 0.0, 0.0, 0.0], [0.0, 1.0, 1.0, -2.0]], np.float32)
-    return figure_text(lambda: weights_figure({"a": (before, shared), "b_$1$": (before, before)}))
+    return figure_text(
+        lambda: weights_figure({"a": (before, shared), "a_block." * 5 + "b_$1$": (before, before)})
+    )
 
 
 def _mask(rows: int, columns: int) -> str:
     values = np.zeros((rows, columns), np.float32)
     values[0, :2] = values[-1, -1] = -1
-    return picture_text(lambda: mask_picture("dense_1.weight", values))
+    return picture_text(lambda: mask_picture(f"{'a_block.' * 5}dense_1.weight", values))
 
 
 def _sheet() -> str:

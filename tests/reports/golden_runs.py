@@ -177,7 +177,7 @@ def _compressed(integers: bool = False, coded: bool = True) -> CompressedReport:
     width = 5 if coded else 0
     costs = {
         "conv2d_1.weight": Cost(100, 25, 60, 8, width, 30, 75, 60),
-        "conv2d_1.bias": Cost(4, 4, 16),
+        f"{'a_block.' * 5}conv2d_1.bias": Cost(4, 4, 16),
         "dense_1.weight": Cost(1440, 288, 500, 1, width, 300, 288, 1201),
         "dense_1.bias": Cost(0, 0, 0, number_bits=8),
     }

@@ -230,11 +230,13 @@ def test_prometheus(trained):
 def test_one_that_fails_changes_no_bit(trained, stub, caplog, fails):
     """At its pictures, in the middle, or at the end."""
     plain = trained()
-    stub("wandb", fails)
+    calls = stub("wandb", fails)
     found = trained("train.loggers=[wandb, prometheus]")
     warned = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     failed = "train.loggers: wandb failed and hears no more: OSError: no network"
     assert [text for text in warned if "loggers" in text] == [failed]
+    # It is closed, as at the end.
+    assert [what for what, *_ in calls()].count("finish") == 1
     assert (found.run / "metrics.prom").exists()
     assert (found.run / "metrics.csv").read_bytes() == (plain.run / "metrics.csv").read_bytes()
     name = Path("checkpoints") / "step-25.safetensors"

@@ -30,6 +30,7 @@ class FakeGraph:
         self._frontend, self._handle, self._ends = frontend, handle, 0
         self.asked: list[tuple[str, Any]] = [("graph", asked)]
         self.built: list[int] = []
+        self.barred: set[int] = set()
 
     def _end(self, name: str, given: Mapping[str, Any]) -> FakeEnd:
         shown = {key: each for key, each in given.items() if not isinstance(each, FakeEnd)}
@@ -67,6 +68,9 @@ class FakeGraph:
     def deselect_numeric_notes(self, notes: list[str]) -> None:
         self.asked.append(("without", notes))
 
+    def select_numeric_notes(self, notes: list[str]) -> None:
+        self.barred = set(range(self._frontend.plans)) - self._frontend.noted.get(notes[0], set())
+
     def check_support(self) -> None:
         self._frontend.asked += 1
         if self._frontend.refusal:
@@ -77,7 +81,7 @@ class FakeGraph:
 
     def build_plan_at_index(self, index: int) -> None:
         self._frontend.tried.append(index)
-        if index in self._frontend.unbuildable:
+        if index in self._frontend.unbuildable | self.barred:
             raise RuntimeError("no memory")
         self.built.append(index)
 
@@ -85,7 +89,7 @@ class FakeGraph:
         return self._frontend.workspace * (index + 1)
 
     def get_plan_name_at_index(self, index: int) -> str:
-        return f"engine {index}"
+        return self._frontend.names[index] if self._frontend.names else f"engine {index}"
 
     def serialize(self) -> list[int]:
         if not self._frontend.serializes:
@@ -114,7 +118,11 @@ class FakeFrontend:
 
     data_type = SimpleNamespace(FLOAT="float", BFLOAT16="bfloat16")
     heur_mode = SimpleNamespace(A="a", B="b", FALLBACK="fallback")
-    numerical_note = SimpleNamespace(TENSOR_CORE="tensor cores", NONDETERMINISTIC="unequal")
+    numerical_note = SimpleNamespace(
+        TENSOR_CORE="tensor cores",
+        NONDETERMINISTIC="unequal",
+        __members__={name: name for name in ("FFT", "NONDETERMINISTIC", "WINOGRAD")},
+    )
 
     def __init__(self) -> None:
         self.made = weakref.WeakSet[FakeGraph]()
@@ -125,6 +133,9 @@ class FakeFrontend:
         self.plans, self.workspace = 12, 100
         self.refusal = ""
         self.unbuildable: set[int] = set()
+        # Names of plans, and by each note the plans that have it.
+        self.names: list[str] = []
+        self.noted: dict[str, set[int]] = {}
         # Graphs of which plans were asked for; whether plans become bytes, and these are refused.
         self.asked, self.serializes, self.refused = 0, False, False
         self._handles = 0

@@ -36,6 +36,8 @@ class Recorder(ReferenceBackend):
         (("run.tune=true",), Options(tune_seconds=inf)),
         (("run.tune=false",), Options(tune=False)),
         (("data.residency=stream",), Options(residency="stream")),
+        (("run.calls=lecture",), Options(fusion=False, calls="lecture")),
+        (("run.calls=best",), Options()),
         (("data.residency=device", "run.fusion=false"), Options(fusion=False, residency="device")),
     ],
 )
@@ -47,5 +49,6 @@ def test_options_of_the_training(tiny, tmp_path, overrides, wanted):
     network, scaling = build_network(config, info), preprocessing(config, info)
     Session(Setup(config, network, scaling, make_plan(config, len(data)), data), backend).close()
     found = backend.options
-    for name in ("precision", "fusion", "deterministic", "tune", "tune_seconds", "residency"):
+    machine = ("precision", "fusion", "deterministic", "tune", "tune_seconds", "residency", "calls")
+    for name in machine:
         assert getattr(found, name) == getattr(wanted, name)

@@ -15,6 +15,7 @@ from ..metrics import Calibration as Bins
 from ..network import MOST_FEATURES
 from ..records.formats import calibration as stored
 from ..records.formats.calibration import Arrays, Calibration, Floats, Trust, energy_of
+from ..records.formats.dnnz import is_compressed, save_compressed
 from .evaluate import Part, evaluate
 from .trained import Trained
 
@@ -59,6 +60,10 @@ def calibrate(
     t = best_temperature(scores, own)
     before, after = (_figures(scores / each, own / each, answers, right) for each in (1.0, t))
     figures = zip(before, after, strict=True)
+    if is_compressed(trained.path):
+        # It may be sent without what lies beside it.
+        kept = save_compressed(replace(trained.checkpoint, temperature=t), trained.path)
+        trained = replace(trained, checkpoint=kept.checkpoint)
     said = Calibration(trained.checkpoint.sha256, t, len(targets), keep, *figures)
     arrays: Arrays = {}
     if kind != "yes_no" and features.shape[1] <= MOST_FEATURES:

@@ -51,19 +51,21 @@ class Trained:
         return cls(checkpoint, config, build_network(config, data_of(checkpoint), checkpoint.path))
 
     def trusted(self, notice: Callable[[str], None]) -> Trained:
-        """The same network with the calibration that lies beside its checkpoint, if one does.
+        """The same network with the calibration that lies beside its checkpoint, if one does, else
+        with the temperature inside it.
 
         ``notice`` is warned of one that cannot be used.
         """
+        plain = replace(self, network=self.network.judged(self.checkpoint.temperature, False))
         if not os.path.lexists(trust_path(self.path)):
-            return self
+            return plain
         shown = self.network.judged(1.0, True).infer_graph(1)["features"].shape[1]
         try:
             trust = read_trust(self.path, self.checkpoint.sha256, len(self.classes), shown)
         except CheckpointError as error:
             told = f"{error}; it is not used: calibrate again with dnnstack eval --calibrate"
             notice(Warned(told))
-            return self
+            return plain
         return self.calibrated(trust)
 
     def calibrated(self, trust: Trust | None) -> Trained:

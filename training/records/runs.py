@@ -220,9 +220,14 @@ def latest_run_of(name: str, runs_dir: Path) -> Path:
 
 
 def run_of_checkpoint(path: Path) -> Path | None:
-    """The run folder that contains a checkpoint file; None if the file was moved elsewhere."""
+    """The run folder that contains a checkpoint file; None if the file was moved elsewhere.
+
+    It is relative to the working directory if the path is.
+    """
     folder = path.resolve().parent
-    return folder.parent if folder.name == FOLDER and is_run(folder.parent) else None
+    if folder.name != FOLDER or not is_run(folder.parent):
+        return None
+    return folder.parent if path.is_absolute() else Path(os.path.relpath(folder.parent))
 
 
 def is_in_own_folder(path: Path) -> bool:

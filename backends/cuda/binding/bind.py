@@ -21,7 +21,6 @@ from ..libraries.conv_graph import ConvGraph
 from ..libraries.cublas_lt import Algorithms
 from ..libraries.kernels import i64
 from ..libraries.layout import BFLOAT, FLOAT, Layout, Number, plain
-from ..libraries.overlap import available
 from ..libraries.runtime import address_of
 from ..libraries.timing import captured_seconds
 from .buffer import Buffer
@@ -39,13 +38,17 @@ Bind = Callable[["Binder", Any], None]
 KERNELS: Registry[Bind] = Registry("cuda")
 # What an operation needs that depends on no other of the step: bound first, on the last stream.
 PREPARATIONS: dict[type[Op], Bind] = {}
+# What an operation becomes instead where the calls are to be a lecture's.
+LECTURE: dict[type[Op], Bind] = {}
 
 
-def binds(kind: type[OpT]) -> Callable[[Callable[[Binder, OpT], None]], Bind]:
+def binds(
+    kind: type[OpT], kernels: dict[type[Op], Bind] = KERNELS
+) -> Callable[[Callable[[Binder, OpT], None]], Bind]:
     """Register the function that binds one type of operation."""
 
     def register(kernel: Callable[[Binder, OpT], None]) -> Bind:
-        KERNELS[kind] = kernel
+        kernels[kind] = kernel
         return kernel
 
     return register
@@ -53,18 +56,25 @@ def binds(kind: type[OpT]) -> Callable[[Callable[[Binder, OpT], None]], Bind]:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """exact: no operand rounded to TF32; dtype: the type of activations and copies of weights."""
+    """exact: no operand rounded to TF32; dtype: the type of activations and copies of weights;
+    lecture: the calls of training are those of lecture.py."""
 
     exact: bool
     dtype: Number
     deterministic: bool
     fusion: bool
+    lecture: bool = False
 
     @classmethod
     def of(cls, precision: Precision, fusion: bool, deterministic: bool = True) -> Arithmetic:
         """That of a precision that a device has."""
         dtype: Number = BFLOAT if precision == "bf16" else FLOAT
         return cls(precision == "fp32", dtype, deterministic, fusion)
+
+    @property
+    def mark(self) -> tuple[object, ...]:
+        """What choices by timing depend on besides."""
+        return (self.deterministic, *["lecture"] * self.lecture)
 
 
 class Binder(LaunchList):
@@ -80,7 +90,7 @@ class Binder(LaunchList):
         beside: Callable[[], Stream] | None = None,
     ) -> None:
         """``beside``: makes the stream for what ranks add up while backward goes on."""
-        overlap = choices["overlap"] if "overlap" in choices and available() else ""
+        overlap = choices["overlap"] if "overlap" in choices and streams[0].overlaps() else ""
         self._ops, self._beside = graph.ops, set[int]()
         if beside:
             self._ops, self._beside = early_sums(graph.ops, store.small_sums)
@@ -139,7 +149,8 @@ class Binder(LaunchList):
             if id(op) in self._beside:
                 self.current = self.lanes
             self._wait_for(op)
-            KERNELS.of(op)(self, op)
+            bind = LECTURE.get(type(op)) if self.arithmetic.lecture else None
+            (bind or KERNELS.of(op))(self, op)
             self._writers.update(dict.fromkeys(op.writes(), self.current))
         self.current = 0
         self.add_up()

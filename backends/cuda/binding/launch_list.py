@@ -18,7 +18,6 @@ from ...base import BoundCall
 from ...live import Live, LiveOps
 from ..libraries.kernels import THREADS, Defines, Grid, Kernel, i32, linear_grid
 from ..libraries.layout import FLOAT
-from ..libraries.runtime import device
 from .buffer import Buffer
 from .launches import Launch, Step, Stream
 
@@ -288,7 +287,7 @@ class LaunchList:
         """Say how the launch just added is made beside the update of the step before."""
         if len(self._cuda_streams) == 1:
             # A stream alone: no library works on it, so it needs no handles.
-            self._cuda_streams.append(device().numbered_stream(1))
+            self._cuda_streams.append(self.stream.numbered(1))
         given = [*map(self.argument, arguments)]
         found = self._found(*kernel)
         launch = found.launch(self._cuda_streams[1], grid, (THREADS,), given, shared)

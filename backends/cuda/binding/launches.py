@@ -12,7 +12,8 @@ from ..libraries.cublas import Cublas
 from ..libraries.cublas_lt import CublasLt
 from ..libraries.cudnn_library import Cudnn
 from ..libraries.kernels import Kernel
-from ..libraries.runtime import H200, Processors
+from ..libraries.overlap import available
+from ..libraries.runtime import H200, Processors, device
 
 Launch = Callable[[], None]
 
@@ -20,7 +21,8 @@ Launch = Callable[[], None]
 @dataclass(frozen=True)
 class Stream:
     """A CUDA stream, see streams.py, with the library handles that work on it; what compiles our
-    kernels and finds the plans of convolutions; and the processors of its device."""
+    kernels and finds the plans of convolutions; whether launches overlap, the streams by number
+    and the processors of its device."""
 
     cuda: Any
     cublas: Cublas
@@ -28,6 +30,8 @@ class Stream:
     cublas_lt: CublasLt
     kernel: Callable[..., Kernel] = Kernel
     convolution: Callable[..., ConvGraph] = ConvGraph
+    overlaps: Callable[[], bool] = lambda: available()
+    numbered: Callable[[int], Any] = lambda index: device().numbered_stream(index)
     processors: Processors = H200
 
 

@@ -19,14 +19,15 @@ UNITS = {FLOAT: 4, BFLOAT: 64}
 
 
 class Geometry:
-    """The padding that the choices ask for; ``dtype``: the type of operands."""
+    """The padding that the choices ask for, none of a ``plain`` layout; ``dtype``: the type of
+    operands."""
 
     def __init__(self, choices: Mapping[str, str], dtype: str) -> None:
         self.nhwc = choices.get("layout", "nhwc") == "nhwc"
         self.dtype = dtype
         self.pad = int(choices.get("pad", "1")) if self.nhwc else 1
-        self._row = ROWS[dtype]
-        self._units = UNITS[dtype]
+        multiples = (ROWS[dtype], UNITS[dtype])
+        self._row, self._units = (1, 1) if choices.get("layout") == "plain" else multiples
 
     def channels(self, count: int) -> int:
         """Stored channels of a picture or filters."""

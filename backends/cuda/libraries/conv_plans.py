@@ -64,10 +64,11 @@ class ConvPlans:
     It has neither pointers nor a plan of its own: these are given with every launch, and the
     frontend keeps nothing of them. So convolutions of one spec on one handle share it. Held are the
     graph's descriptors on the host and, of each plan that was built, its kernels on the device; no
-    tensors and no workspace. Raises CudnnError, with the geometry, if no engine takes it.
+    tensors and no workspace. ``note``: one of cuDNN's on numbers; plans without it cannot be
+    built. Raises CudnnError, with the geometry, if no engine takes it.
     """
 
-    def __init__(self, handle: int, spec: ConvSpec) -> None:
+    def __init__(self, handle: int, spec: ConvSpec, note: str | None = None) -> None:
         self._handle, self.spec = handle, spec
         operands = dict(spec.operands)
         cudnn = frontend()
@@ -94,6 +95,8 @@ class ConvPlans:
             graph.build_operation_graph()
             modes = cudnn.heur_mode
             graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK])
+            if note is not None:
+                graph.select_numeric_notes([cudnn.numerical_note.__members__[note]])
             if spec.exact:
                 graph.deselect_numeric_notes([cudnn.numerical_note.TENSOR_CORE])
             if spec.deterministic:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 
 from ....common.errors import CudnnError
@@ -70,6 +70,17 @@ def shipped(wanted: Tuning, folder: Path = _FOLDER) -> Shipped | None:
             of = (table.graph, table.precision)
             if of == (wanted.graph, wanted.environment.get(PRECISION)):
                 return table
+    return None
+
+
+def of_card(name: str, graph: str, precision: str, folder: Path = _FOLDER) -> Card | None:
+    """The one table for a card, a graph's mark and a precision, of whichever libraries; None if
+    there is none."""
+    for path in sorted(folder.glob("*.json"), reverse=True):
+        found = from_json(path.read_bytes(), Card)
+        for table in found.tables if found.environment.get(CARD) == name else ():
+            if (table.graph, table.precision) == (graph, precision):
+                return replace(found, tables=(table,))
     return None
 
 

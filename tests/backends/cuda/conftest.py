@@ -10,6 +10,7 @@ import sys
 import weakref
 from concurrent.futures import Future
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -371,11 +372,12 @@ def bound(fake_cuda, monkeypatch):
         fusion=True,
         deterministic=True,
         pictures=None,
+        lecture=False,
     ):
         libraries = (STREAM.cublas, STREAM.cudnn, STREAM.cublas_lt)
         stream = Stream(fake_cuda.Stream(), *libraries, convolution=FakeConvolution())
         streams = [stream] * int(choices["streams"])
-        kind = Arithmetic.of(precision, fusion, deterministic)
+        kind = replace(Arithmetic.of(precision, fusion, deterministic), lecture=lecture)
         before = fake_cuda.allocated
         executable = CudaExecutable(
             graphs,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -157,7 +158,9 @@ def tape(bound, fake_cuda, monkeypatch):
     return tape
 
 
-def bind(graphs, precision, choices, fusion=True, deterministic=True, streamed=False):
+def bind(
+    graphs, precision, choices, fusion=True, deterministic=True, streamed=False, lecture=False
+):
     lt = CublasLt()
     numbered = cudnn_library.device().numbered_stream
 
@@ -166,7 +169,7 @@ def bind(graphs, precision, choices, fusion=True, deterministic=True, streamed=F
         return Stream(cuda, Cublas(precision == "tf32", cuda), Cudnn(cuda), lt)
 
     streams = [made(number) for number in range(int(choices["streams"]))]
-    kind = Arithmetic.of(precision, fusion, deterministic)
+    kind = replace(Arithmetic.of(precision, fusion, deterministic), lecture=lecture)
     tuning = Tuning("cuda", choices=choices)
     return CudaExecutable(graphs, tuning, streams, kind, capture=False, streamed=streamed)
 

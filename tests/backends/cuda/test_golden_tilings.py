@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
+from dnnstack.backends.cuda.fused import first_conv
 from dnnstack.backends.cuda.fused.conv_tilings import tilings
 from dnnstack.backends.cuda.fused.dense_tilings import DenseGeometry, dense_tilings, update_tilings
 from dnnstack.backends.cuda.fused.filter_tilings import filter_tilings, most_slices
@@ -16,6 +17,7 @@ from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT
 from dnnstack.backends.cuda.libraries.runtime import H200
 from dnnstack.graph.geometry import Window
 
+from ...support.first_convs import Drawn
 from ...support.goldens import compare
 
 SAME = (1, 1, 1, 1)
@@ -76,3 +78,16 @@ def test_products():
                     yield from listed(find(seen, MOST, H200))
 
     compare("cuda/tilings of products", every())
+
+
+def test_first_convolutions():
+    """What their kernels are compiled with, and the shared memory of small pictures and large."""
+
+    def every():
+        for drawn in (Drawn(seed, n) for seed, n in product(range(24), (0, 64, 1024))):
+            given = drawn.conv, drawn.pool, drawn.stored
+            large = drawn.values | {"HEIGHT": 99, "WIDTH": 98}
+            taken = [first_conv._tensor_bytes(values) for values in (drawn.values, large)]
+            yield f"{first_conv._numbers(*given)} {drawn.values} {taken}"
+
+    compare("cuda/sizes of first convolutions", every())

@@ -15,6 +15,7 @@ from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.executable import CudaExecutable
 from dnnstack.backends.cuda.fused.first_conv import _tensor_bytes
+from dnnstack.backends.cuda.lecture import CHOICES
 from dnnstack.backends.cuda.libraries.kernels import source_of
 from dnnstack.backends.cuda.tuner import search
 from dnnstack.configs import packaged_configs
@@ -88,6 +89,7 @@ def told(tape, sections, number, fusion=True):
 
 
 FED = ("lenet.yaml", "cifar10-airbench.yaml", "net-03")
+LECTURED = ("mlp.yaml", "lenet.yaml")
 RANKS = (("lenet", 2), ("lenet", 5), ("deep", 2), ("deep", 3))
 SEARCHES = (
     *(("lenet.yaml", "tf32"), ("lenet.yaml", "bf16"), ("net-03", "fp32")),
@@ -97,11 +99,12 @@ SEARCHES = (
 
 def test_nothing_is_stored_that_is_not_compared():
     wanted = {*packaged_configs(), *DRAWN, *(f"{name} fed" for name in FED)}
+    wanted |= {f"{name} of a lecture" for name in LECTURED}
     wanted |= {f"{name} with {batch}" for name, batch in LARGE.items()}
     wanted |= {f"{net} by {ranks} ranks" for net, ranks in RANKS}
     wanted |= {f"search of {name} in {precision}" for name, precision in SEARCHES}
     wanted |= {"operations", "files", "short orders", "first convolutions"}
-    wanted |= {"strided convolutions", "two updates"}
+    wanted |= {"strided convolutions", "two updates", "sizes of first convolutions"}
     assert names("cuda") == wanted | {"tilings of convolutions", "tilings of products"}
 
 
@@ -116,6 +119,13 @@ def test_data_that_stay_in_host_memory(tape, name):
 @pytest.mark.parametrize("name", packaged_configs())
 def test_configs_that_ship(tape, name):
     compare(f"cuda/{name}", told(tape, packaged_sections(name), int(digest(name), 16)))
+
+
+@pytest.mark.parametrize("name", LECTURED)
+def test_the_calls_of_a_lecture(tape, name):
+    executable = bind(packaged_sections(name), "fp32", CHOICES, fusion=False, lecture=True)
+    compare(f"cuda/{name} of a lecture", described(tape, executable))
+    executable.close()
 
 
 @pytest.mark.parametrize("name", LARGE)

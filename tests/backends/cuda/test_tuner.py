@@ -193,6 +193,20 @@ def test_where_no_layout_can_be_had_the_search_says_why(monkeypatch):
         search(monkeypatch, lambda c: 1.0, plans=lambda c: refusing("layout", c["layout"])(c))
 
 
+def test_what_is_refined_gets_its_share_of_the_seconds(monkeypatch):
+    later = []
+    refined = tuner._refined
+    monkeypatch.setattr(
+        tuner, "_refined", lambda *given: later.append(given[-1]) or refined(*given)
+    )
+    monkeypatch.setattr(tuner, "SECONDS", 30.0)
+    for count in (1, 3):
+        ways = [({"way": str(n)}, 1.0) for n in range(count - 1)]
+        monkeypatch.setattr(tuner, "_overlap", lambda *_, ways=ways: ways)
+        search(monkeypatch, lambda c: 1.0)
+    assert later == [30.0 * tuner.LATER, *[10.0 * tuner.LATER] * 3]
+
+
 def test_no_trial_where_the_gpu_cannot(monkeypatch):
     _, tried = search(monkeypatch, lambda c: 1.0, available=False)
     assert not any("overlap" in choices for choices in tried)

@@ -208,3 +208,10 @@ def test_batch_norm_takes_the_layout_of_the_convolution_behind(onednn):
     got, want = (outcome(each, values, network.learned(), 2) for each in (executable, exact))
     for name, value in want.items():
         np.testing.assert_allclose(got[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_what_may_wait_is_done_once_for_several_norms(onednn):
+    _, train = step([CONV, NORM, RELU, CONV, NORM, RELU, *END])
+    calls = onednn.compile({"train": train}, Options()).calls("train")
+    late = [call.arguments["operations"] for call in calls if "operations" in call.arguments]
+    assert late == ["2"] * 3

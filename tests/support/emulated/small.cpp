@@ -11,6 +11,7 @@ static void __threadfence_block() {}
 #include "elementwise.cu"
 
 #include "losses.cu"
+#include "lecture.cu"
 
 #include "combine.cu"
 // The system has a function of this name.
@@ -72,6 +73,13 @@ extern "C" void gradient(const float* log_p, const int* target, float* dx, int n
                          float smoothing, int mean) {
     of(2);
     emulated::launch(256, 0, [=] { loss_backward(log_p, target, dx, n, classes, smoothing, mean); });
+}
+extern "C" void lecture(const int* target, const float* predict, float* rows, float* loss, int n,
+                        int classes, int mean) {
+    of(2);
+    emulated::launch(64, 0, [=] { one_hot(target, rows, (i64)n * classes, classes); });
+    of(1);
+    emulated::launch(64, 0, [=] { softmax_loss(predict, rows, loss, n, classes, mean); });
 }
 extern "C" void sure(const float* scores, const int* target, float* gaps, int* place, int* rows,
                      const int* most, int n, int classes, int size, int blocks) {

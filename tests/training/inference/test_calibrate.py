@@ -237,6 +237,34 @@ def test_it_goes_with_its_checkpoint_and_beside_a_small_file(trained, reference,
         assert path.exists() is there
 
 
+def test_a_small_file_keeps_its_temperature_alone(trained, reference, tmp_path):
+    """Without what lies beside it, or with that damaged; its weights are those of before."""
+    small = tmp_path / "small.dnnz"
+    save_compressed(trained.checkpoint, small)
+    before = find_trained(None, small, tmp_path, _unwarned)
+    assert before.checkpoint.temperature == before.network.temperature == 1.0
+    found, said = calibrate(before, reference, *_divided(trained, tmp_path))
+    assert found.network.temperature == said.temperature != 1.0
+    beside = find_trained(None, small, tmp_path, _unwarned)
+    assert (beside.trust is not None, beside.trust.calibration) == (True, said)
+    trust_path(small).write_bytes(b"damaged")
+    notices: list[str] = []
+    damaged = find_trained(None, small, tmp_path, notices.append)
+    assert len([each for each in notices if isinstance(each, Warned)]) == 1
+    trust_path(small).unlink()
+    alone = find_trained(None, small, tmp_path, _unwarned)
+    assert alone.trust is damaged.trust is None
+    images = _divided(trained, tmp_path)[1][0].images[:5]
+    want = Forward(found, reference)(images)
+    for each in (alone, damaged):
+        assert each.network.temperature == said.temperature
+        np.testing.assert_array_equal(Forward(each, reference)(images), want)
+    plain = dnnstack.load(small, device="numpy", calibrated=False)
+    np.testing.assert_array_equal(plain.predict_proba(images), Forward(before, reference)(images))
+    for name, array in before.checkpoint.arrays.items():
+        np.testing.assert_array_equal(alone.checkpoint.arrays[name], array)
+
+
 _SHARES = "{table: {inputs: [[0, 1], [1, 0], [1, 1], [2, 0], [0, 2], [2, 2]], kind: distribution, "
 _SHARES += "targets: [[0.9, 0.1], [0.2, 0.8], [0.5, 0.5], [0.1, 0.9], [1, 0], [0.4, 0.6]]}}"
 

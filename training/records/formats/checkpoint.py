@@ -82,8 +82,8 @@ class _Format:
 class Checkpoint:
     """A checkpoint read from ``path``, verified; ``sha256``: of the file.
 
-    ``quantization``: of the inputs of layers that compute with 8-bit integers, by layer. Only a
-    compressed network has such.
+    ``quantization``: of the inputs of layers that compute with 8-bit integers, by layer.
+    ``temperature``: by which scores are divided. Only a compressed network has such.
     """
 
     path: Path
@@ -92,6 +92,7 @@ class Checkpoint:
     arrays: Arrays
     sha256: str = ""
     quantization: Mapping[str, Quantization] = field(default_factory=dict)
+    temperature: float = 1.0
 
     def __repr__(self) -> str:
         return f"<Checkpoint {str(self.path)!r}: step {self.state.step}, {len(self.arrays)} arrays>"

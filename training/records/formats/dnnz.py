@@ -28,6 +28,7 @@ from ....datasets.columns import Columns
 from ....datasets.integer_pixels import Depth
 from ....graph.ops import Quantization
 from ...preprocessing import Preprocessing
+from .calibration import COLDEST, HOTTEST
 from .checkpoint import Checkpoint
 from .dnnz_arrays import WORKING_BYTES, Cost, decode_array, encode_array, encode_scaled
 from .provenance import Provenance, Side
@@ -68,6 +69,7 @@ class _Described:
     kind: Kind = "class"
     floats: bool = False
     columns: Columns | None = None
+    temperature: Annotated[float, Interval(ge=COLDEST, le=HOTTEST)] = 1.0
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,8 @@ def compressed_bytes(trained: Checkpoint, widths: tuple[int, ...] = ()) -> bytes
     }
     said = origin.to_json()
     described |= {key: said[key] for key in _OPTIONAL if key in said}
+    if trained.temperature != 1.0:
+        described["temperature"] = trained.temperature
     version, encode = VERSION, encode_array
     if trained.quantization:
         version, encode = QUANTIZED_VERSION, encode_scaled
@@ -223,7 +227,9 @@ def _parsed(path: Path, content: memoryview, packed: int, length: int) -> Compre
     )
     sha256 = hashlib.sha256(content).hexdigest()
     state = replace(START, step=said.step, window_start=said.step)
-    checkpoint = Checkpoint(path, state, origin, arrays, sha256, said.quantization)
+    checkpoint = Checkpoint(
+        path, state, origin, arrays, sha256, said.quantization, said.temperature
+    )
     size = len(content) + _DIGEST
     return Compressed(checkpoint, costs, size, perf_counter() - begin)
 

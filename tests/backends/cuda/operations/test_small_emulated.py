@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory):
-    outside = ("augment.cu", "elementwise.cu", "losses.cu")
+    outside = ("augment.cu", "elementwise.cu", "lecture.cu", "losses.cu")
     return library("small", tmp_path_factory.mktemp("small"), {"BFLOAT": 1}, outside)
 
 
@@ -114,6 +114,21 @@ def test_the_gradient_of_a_loss(kernels, mean):
     right = (np.exp(log_p) - wanted) * (target >= 0)[:, None]
     right = right / (target >= 0).sum() if mean else right
     np.testing.assert_allclose(dx, right, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("mean", [0, 1])
+@pytest.mark.parametrize("n", [1, 150])
+def test_the_loss_of_a_lecture(kernels, n, mean):
+    """Of probabilities and rows of 0 and 1; that of a wrong class may be 0."""
+    rng = np.random.default_rng(n)
+    predict = rng.dirichlet(np.ones(7), n).astype(np.float32)
+    target = predict.argmax(1).astype(np.int32)
+    predict[predict < 0.05] = 0.0
+    rows, loss = np.full((n, 7), np.nan, np.float32), np.full(1, np.nan, np.float32)
+    kernels.lecture(*map(pointer, (target, predict, rows, loss)), n, 7, mean)
+    np.testing.assert_array_equal(rows, np.eye(7)[target])
+    right = -np.log(predict[np.arange(n), target].astype(np.float64))
+    np.testing.assert_allclose(loss[0], right.mean() if mean else right.sum(), rtol=1e-6)
 
 
 def of_case(name):

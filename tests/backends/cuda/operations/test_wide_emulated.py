@@ -21,7 +21,7 @@ CASES_HERE = [name for name in CASES if name.startswith("metrics") and name.coun
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory):
-    outside = ("augment.cu", "elementwise.cu", "losses.cu")
+    outside = ("augment.cu", "elementwise.cu", "lecture.cu", "losses.cu")
     defines = {"BFLOAT": 0, "WIDE": WIDE}
     return library("small", tmp_path_factory.mktemp("wide"), defines, outside)
 

@@ -160,6 +160,7 @@ def test_kernels_compile_and_keep_to_their_registers(
         ("classic.cu", None),
         ("im2col.cu", None),
         ("lrn.cu", None),
+        ("lecture.cu", None),
     ],
 )
 @pytest.mark.parametrize("bfloat", [0, 1])

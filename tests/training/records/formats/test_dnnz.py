@@ -122,6 +122,12 @@ def test_every_damage_is_found(tmp_path):
     assert "version 3" in refused(sealed(data[:8] + b"\3" + data[9:-32]), tmp_path)
     assert "follow" in refused(sealed(data[:-32] + b"\0"), tmp_path)
     assert "unused" in refused(sealed(data[:10] + b"\1" + data[11:-32]), tmp_path)
+    for temperature in (0.04, 21.0, "1"):
+        assert "temperature" in refused(described(temperature=temperature), tmp_path)
+    for temperature in (0.05, 20.0):
+        (tmp_path / "good.dnnz").write_bytes(described(temperature=temperature))
+        found = read_compressed(tmp_path / "good.dnnz").checkpoint
+        assert found.temperature == temperature
 
 
 def test_it_cannot_take_more_memory_than_its_length_allows(tmp_path):
