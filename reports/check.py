@@ -129,8 +129,10 @@ class _Bench:
         """Backward of the reference against central differences of the loss, in float64."""
         if not all(layer.differentiable for layer in self.network.every_layer()):
             return Verdict("gradients", "skipped", {}, "a layer has no gradient")
+        # Of the plain network, whose rule may keep other state.
+        arrays = self.plain.fresh()
         session = on_batch(
-            self.plain, self.rows, ReferenceBackend(1), self.arrays, whole=True, precision="fp64"
+            self.plain, self.rows, ReferenceBackend(1), arrays, whole=True, precision="fp64"
         )
         executable, stretch, rng = (
             session.executable,
@@ -139,9 +141,9 @@ class _Bench:
         )
         graph, every = stretch.train, [p.tensor for p in self.network.parameters()]
         every = [t for t in every if graph.producer(graph.gradient(t)) is not None]
-        ways = {t: (self.arrays[t.name].std() or 1) * rng.standard_normal(t.shape) for t in every}
+        ways = {t: (arrays[t.name].std() or 1) * rng.standard_normal(t.shape) for t in every}
         # Off the kinks at which zeros lie, such as biases of a ReLU upon an empty picture.
-        values = {t: self.arrays[t.name] + 0.01 * way[..., ::-1] for t, way in ways.items()}
+        values = {t: arrays[t.name] + 0.01 * way[..., ::-1] for t, way in ways.items()}
 
         def loss(moved: Sequence[Tensor], by: float) -> float:
             for tensor, value in values.items():
@@ -269,9 +271,9 @@ class _Bench:
             used = _judged("input", share, (0.5, 0.9), found, text, advice)
         text = f"'{differ[0]}' is the first that differs" if differ else "the same bits"
         text = f"a step repeated from a saved state: {text}"
-        advice = "set run.deterministic: true; if it is, report it with this config"
-        count = float(len(differ))
-        return fitted, used, _judged("resume", count, (0, 0), {"differ": count}, text, advice)
+        advice = "report it with this config"
+        count, most = float(len(differ)), 0.0 if self.setup.config.run.deterministic else inf
+        return fitted, used, _judged("resume", count, (most, most), {"differ": count}, text, advice)
 
     def seen(self) -> tuple[tuple[str, NDArray[np.uint8]], ...]:
         """The pictures as they enter, augmented, by class."""
