@@ -104,16 +104,17 @@ class _Bench:
         self.setup, self.backend, self.steps = setup, backend, steps
         self.network, self.arrays = setup.network, setup.fresh()
         self.rows = first_samples(setup, _SAMPLES)
-        # Clipping in place would hide what was computed.
-        self.plain = _with(setup, optimizer={"clip_norm": None})
+        # What changes gradients in place would hide how they were computed.
+        plain = _with(setup, optimizer={"clip_norm": None})
+        config = plain.config.model_copy(update={"prune": None, "share": None})
+        self.plain = replace(plain, config=config)
         step = step_on("", self.plain, backend, self.rows)
         self.operations, self.values = step.operations, step.tensors
         loss = [op for op in step.operations if op.origin[0].phase == "loss"]
         self.scores = loss[0].reads()[0].name
         equal = {**self.values, self.scores: 0 * self.values[self.scores]}
         for op in (op for op in loss if not op.updates):
-            names = (t.name for t in op.tensors(op.outputs))
-            equal |= zip(names, _computed(op, equal), strict=True)
+            equal |= _computed(op, equal)
         # What a network loses that knows nothing: often the logarithm of the number of classes.
         self.chance = float(equal["loss"][0])
 
@@ -128,8 +129,10 @@ class _Bench:
         """Backward of the reference against central differences of the loss, in float64."""
         if not all(layer.differentiable for layer in self.network.every_layer()):
             return Verdict("gradients", "skipped", {}, "a layer has no gradient")
+        # Of the plain network, whose rule may keep other state.
+        arrays = self.plain.fresh()
         session = on_batch(
-            self.plain, self.rows, ReferenceBackend(1), self.arrays, whole=True, precision="fp64"
+            self.plain, self.rows, ReferenceBackend(1), arrays, whole=True, precision="fp64"
         )
         executable, stretch, rng = (
             session.executable,
@@ -138,9 +141,9 @@ class _Bench:
         )
         graph, every = stretch.train, [p.tensor for p in self.network.parameters()]
         every = [t for t in every if graph.producer(graph.gradient(t)) is not None]
-        ways = {t: (self.arrays[t.name].std() or 1) * rng.standard_normal(t.shape) for t in every}
+        ways = {t: (arrays[t.name].std() or 1) * rng.standard_normal(t.shape) for t in every}
         # Off the kinks at which zeros lie, such as biases of a ReLU upon an empty picture.
-        values = {t: self.arrays[t.name] + 0.01 * way[..., ::-1] for t, way in ways.items()}
+        values = {t: arrays[t.name] + 0.01 * way[..., ::-1] for t, way in ways.items()}
 
         def loss(moved: Sequence[Tensor], by: float) -> float:
             for tensor, value in values.items():
@@ -174,11 +177,11 @@ class _Bench:
             if op.updates or not all(t.name in self.values for t in op.reads()):
                 continue
             count += 1
-            both = zip(_computed(op, self.values), _computed(op, self.values, unit), strict=True)
-            for tensor, (want, near) in zip(op.tensors(op.outputs), both, strict=True):
-                gap, size = _size(self.values[tensor.name] - want), _size(want) + 1e-30
+            near = _computed(op, self.values, unit)
+            for name, want in _computed(op, self.values).items():
+                gap, size = _size(self.values[name] - want), _size(want) + 1e-30
                 # What rounded inputs would change says how exact a result can be.
-                ratio = gap / (4 * _size(near - want) + 1e-6 * size)
+                ratio = gap / (4 * _size(near[name] - want) + 1e-6 * size)
                 if not ratio <= worst:
                     worst, error, title = ratio, gap / size, op.label()
         text = f"{count} operations, the largest relative error {error:.1g}, of {title}"
@@ -212,7 +215,7 @@ class _Bench:
         dead, flat = {}, {}
         for op in (op for op in self.operations if isinstance(op, ActivationBackward)):
             ones = {**self.values, op.dy.name: np.ones(op.dy.shape)}
-            slope, layer = abs(_computed(op, ones)[0]), op.origin[0].layer
+            slope, layer = abs(_computed(op, ones)[op.dx.name]), op.origin[0].layer
             units = slope.max(tuple(axis for axis in range(slope.ndim) if axis != 1))
             dead[layer] = float((units == 0).mean())
             if op.kind in _STEEPEST:
@@ -268,9 +271,9 @@ class _Bench:
             used = _judged("input", share, (0.5, 0.9), found, text, advice)
         text = f"'{differ[0]}' is the first that differs" if differ else "the same bits"
         text = f"a step repeated from a saved state: {text}"
-        advice = "set run.deterministic: true; if it is, report it with this config"
-        count = float(len(differ))
-        return fitted, used, _judged("resume", count, (0, 0), {"differ": count}, text, advice)
+        advice = "report it with this config"
+        count, most = float(len(differ)), 0.0 if self.setup.config.run.deterministic else inf
+        return fitted, used, _judged("resume", count, (most, most), {"differ": count}, text, advice)
 
     def seen(self) -> tuple[tuple[str, NDArray[np.uint8]], ...]:
         """The pictures as they enter, augmented, by class."""
@@ -305,8 +308,8 @@ def _losses(session: Session, steps: int, enough: float = -inf) -> list[float]:
     return losses
 
 
-def _computed(op: Op, values: Mapping[str, Any], unit: float = 0.0) -> list[NDArray[Any]]:
-    """The outputs of the reference in float64, of inputs that are off by about ``unit``."""
+def _computed(op: Op, values: Mapping[str, Any], unit: float = 0.0) -> dict[str, NDArray[Any]]:
+    """What the reference makes in float64 of inputs that are off by about ``unit``, by name."""
     rng = np.random.default_rng(1)
 
     def given(tensor: Tensor) -> Any:
@@ -317,8 +320,10 @@ def _computed(op: Op, values: Mapping[str, Any], unit: float = 0.0) -> list[NDAr
     fields = [getattr(op, field) for field in op.inputs]
     each = [tuple(map(given, f)) if isinstance(f, tuple) else f and given(f) for f in fields]
     found = KERNELS.of(op).compute(op, *each)
-    found = found if len(op.outputs) > 1 else (found,)
-    return [a for f in found if f is not None for a in (f if isinstance(f, tuple) else (f,))]
+    parts = zip(op.outputs, found if len(op.outputs) > 1 else (found,), strict=True)
+    pairs = ((op.tensors((name,)), f if isinstance(f, tuple) else (f,)) for name, f in parts)
+    # An optional output that is absent has no tensor.
+    return {t.name: array for pair in pairs for t, array in zip(*pair, strict=False)}
 
 
 def _size(array: NDArray[Any]) -> float:

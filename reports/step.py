@@ -19,6 +19,7 @@ from ..common.records import dataclass
 from ..common.text import shape_text
 from ..datasets.loader import Index
 from ..graph.graph import EXTERNAL, Op
+from ..graph.ops import Reshape
 from ..training.one_batch import first_samples, on_batch
 from ..training.setup import Setup
 from .contact_sheet import write
@@ -124,15 +125,16 @@ def step_on(config: str, setup: Setup, backend: Backend, rows: Index) -> Step:
         # Of whole data sets and tables of rates nothing is shown.
         used = [tensor for tensor in graph.tensors() if tensor.role != "data"]
         changed = {t for op in graph.ops for t in op.tensors(op.updates)}
-        begin, outside = session.snapshot(), [t for t in used if t.role in EXTERNAL]
-        tensors = {t.name: executable.read(t) for t in outside}
-        # A view of weights has their memory, so it is read of a step that does not move them.
-        session.set_rate_factor(0.0)
+        tensors = {t.name: executable.read(t) for t in used if t.role in EXTERNAL}
+        # A view has the memory of what it views, such as weights that the step then moves.
+        views = [op for op in graph.ops if isinstance(op, Reshape)]
+        tensors |= {
+            v.y.name: tensors[v.x.name].reshape(v.y.shape) for v in views if v.x.name in tensors
+        }
+        changed |= {view.x for view in views if view.y in changed}
         session.run(1)
-        tensors |= {t.name: executable.read(t) for t in used if t not in {*outside, *changed}}
-        session.put(begin)
-        session.set_rate_factor(1.0)
-        session.run(1)
+        computed = (t for t in used if t.name not in tensors and t not in changed)
+        tensors |= {t.name: executable.read(t) for t in computed}
         tensors |= {f"{AFTER}{t.name}": executable.read(t) for t in used if t in changed}
         samples = tuple(int(row) for row in rows)
         what = (session.rate, tuple(graph.ops), tuple(executable.calls(graph.name)))
@@ -153,7 +155,9 @@ def _named(op: Op, fields: Sequence[str]) -> dict[str, list[str]]:
 def _figures(array: NDArray[Any]) -> dict[str, Any]:
     told = finite(dict(zip(("mean", "deviation"), _spread(array), strict=True)))
     if array.size <= _MOST:
-        told["values"] = np.where(np.isfinite(array), array.astype(object), None).tolist()
+        values = array.astype(object)
+        values[~np.isfinite(array)] = None
+        told["values"] = values.tolist()
     return {"shape": array.shape, "dtype": str(array.dtype), **told}
 
 

@@ -63,19 +63,19 @@ def on_batch(
         "optimizer": config.optimizer.model_copy(update={"swa": None}),
         "parallel": None,
     }
-    short = replace(
+    length = max(plan.total_steps, steps)
+    alone = replace(
         plan,
-        train=np.arange(len(rows), dtype=np.int32),
+        train=np.tile(np.arange(len(rows), dtype=np.int32), plan.steps_per_epoch),
         validation=np.zeros(0, np.int32),
         batch_size=len(rows),
-        steps_per_epoch=1,
-        total_steps=steps,
-        rates=np.full(steps, plan.rates.mean(), np.float32),
-        tables={k: np.full(steps, v.mean(), np.float32) for k, v in plan.tables.items()},
+        total_steps=length,
+        rates=np.full(length, plan.rates.mean(), np.float32),
+        tables={k: np.full(length, v.mean(), np.float32) for k, v in plan.tables.items()},
     )
     made, taken = _Whole if whole else Setup, data.taken(rows, data.labels[rows], data.classes)
     config = config.model_copy(update=changes)
-    alone = made(config, setup.network, setup.scaling, short, taken)
-    session = Session(alone, backend, tuning)
+    chosen = made(config, setup.network, setup.scaling, alone, taken)
+    session = Session(chosen, backend, tuning)
     session.put(Snapshot(0, np.zeros(3), arrays))
     return session
