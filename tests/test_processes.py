@@ -1,4 +1,4 @@
-"""The whole suite runs in as many processes as there are cores, a part of it in one."""
+"""The whole suite runs in half as many processes again as there are cores, a part of it in one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from .conftest import pytest_cmdline_main
+from .conftest import pytest_cmdline_main, pytest_xdist_auto_num_workers
 
 TESTS = Path(__file__).parent
 ALONE: dict[str, object] = {
@@ -68,12 +68,28 @@ def test_how_many(paths: bool, given: dict[str, object], processes: object, dist
     assert config.option.long == paths
 
 
+@pytest.mark.parametrize(
+    ("cores", "chosen", "processes"), [(1, None, 1), (2, None, 3), (5, None, 7), (2, "2", 2)]
+)
+def test_there_are_more_than_cores_where_nobody_chose(
+    cores: int, chosen: str | None, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_XDIST_AUTO_NUM_WORKERS", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("PYTEST_XDIST_AUTO_NUM_WORKERS", chosen)
+    counting = pytest_xdist_auto_num_workers()
+    next(counting)
+    with pytest.raises(StopIteration) as ended:
+        counting.send(cores)
+    assert ended.value.value == processes
+
+
 def test_they_share_the_suite(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "setup.cfg").write_text(SETUP, "utf-8")
     (tmp_path / "tests" / "test_told.py").write_text(TOLD, "utf-8")
     (tmp_path / "tests" / "support").mkdir()
-    for name in ("conftest.py", "support/costly.py", "support/slow.txt"):
+    for name in ("conftest.py", "support/costly.py", "support/slow.txt", "support/turns.txt"):
         shutil.copy(TESTS / name, tmp_path / "tests" / name)
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     done = subprocess.run(
