@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import ipaddress
 import logging
+import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run the tests marked long, too, as is done with those of files that are named",
     )
+    parser.addoption(
+        "--turn",
+        type=int,
+        help="make a third of the cases of tests/support/turns.txt; this number and the next two"
+        " make all",
+    )
+
+
+@pytest.hookimpl(optionalhook=True, wrapper=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """Half as many processes again as there are cores: tests often wait for files and processes."""
+    cores = yield
+    return cores if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else cores + cores // 2
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -123,10 +138,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item, marks in costly.marks(items):
         for mark in marks:
             item.add_marker(mark)
-    if not config.option.long:
-        left_out = [item for item in items if item.get_closest_marker("long")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
+    long, turn = config.option.long, config.option.turn
+
+    def is_made(item: pytest.Item) -> bool:
+        asked = long or not item.get_closest_marker("long")
+        return asked and (turn is None or costly.has_turn(item, turn))
+
+    config.hook.pytest_deselected(items=[item for item in items if not is_made(item)])
+    items[:] = [item for item in items if is_made(item)]
 
 
 def pytest_collection_finish() -> None:

@@ -19,7 +19,7 @@ def _is_there(name: str) -> bool:
 
 
 def test_all_that_is_named_is_there() -> None:
-    names = costly.SLOW | costly.DRAWN | costly.LONG
+    names = costly.SLOW | costly.DRAWN | costly.LONG | costly.BY_TURNS
     assert [name for name in sorted(names) if not _is_there(name)] == []
     assert not _is_there("test_costly.py::test_that_is_gone")
     assert not _is_there("test_gone.py")
@@ -53,7 +53,7 @@ def test_what_is_marked_and_left_out(monkeypatch: pytest.MonkeyPatch, long: bool
     ]
     every, gone = list(items), []
     hook = SimpleNamespace(pytest_deselected=lambda items: gone.extend(items))
-    config: Any = SimpleNamespace(option=SimpleNamespace(long=long), hook=hook)
+    config: Any = SimpleNamespace(option=SimpleNamespace(long=long, turn=None), hook=hook)
     pytest_collection_modifyitems(config, items)
     most = ["slow", "long"]
     wanted = [["slow"], ["slow"], most, ["slow"], most, [], ["slow"], []]
@@ -68,3 +68,18 @@ def test_some_of_many_cases_are_quick(count: int, quick: set[int]) -> None:
     # Those of another file are no further ones.
     slow = [item.name for item, marks in costly.marks([*items, Item("b.py", "[0]")])]
     assert slow == [f"test_some[{number}]" for number in range(count) if number not in quick]
+
+
+def test_each_case_has_one_turn_in_three(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costly, "BY_TURNS", {"a.py", "b.py::test_some"})
+    files, made = ("a.py", "b.py", "c.py"), []
+    hook = SimpleNamespace(pytest_deselected=lambda items: None)
+    for turn in (7, 8, 9):
+        items: list[Any] = [Item(file, f"[{number}]") for file in files for number in range(30)]
+        config: Any = SimpleNamespace(option=SimpleNamespace(long=True, turn=turn), hook=hook)
+        pytest_collection_modifyitems(config, items)
+        made.append([(item.path.name, item.name) for item in items])
+    for file in files:
+        shares = [{name for where, name in each if where == file} for each in made]
+        assert len({name for share in shares for name in share}) == 30
+        assert [5 < len(share) < 15 for share in shares] == [file != "c.py"] * 3

@@ -1,7 +1,6 @@
 """What people do wrong: exit status, no traceback, and what, where and what to do next in the text.
 
-Most mistakes are made in this process; a bug's exception would reach pytest. The last ones are made
-by processes of their own.
+They are made in this process; a bug's exception would reach pytest.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -83,23 +81,6 @@ def test_a_bad_picture_does_not_keep_a_good_one_from_its_answer(
     out, err = capsys.readouterr()
     assert out.count("\n") == 1
     assert err.count("dnnstack: error: ") == 2
-
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["typo in a key", "unknown command"],
-)
-def test_the_same_in_a_process(
-    name: str, here: Path, run_in: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mistake = next(mistake for mistake in MISTAKES if mistake.name == name)
-    if mistake.prepare is not None:
-        mistake.prepare(monkeypatch)
-    done = run_in(here, *shlex.split(mistake.line))
-    check(mistake, done.returncode, done.stdout, done.stderr)
 
 
 def test_a_disk_that_is_full_in_the_middle(

@@ -1,4 +1,4 @@
-"""Four first starts at once, with no choices stored yet, end in the same bits."""
+"""First starts at once, with no choices stored yet, end in the same bits."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dnnstack.backends.select import open_backend
 from dnnstack.training.records.formats.checkpoint import Checkpoint
 from dnnstack.training.records.formats.store import newest_checkpoint
 
+from ..support.at_once import MEETING
 from ..support.stored import beside
 
 SCRIPT = Path(__file__).parents[1] / "support" / "at_once.py"
@@ -29,7 +30,7 @@ def _onednn():
 
 @dataclass(frozen=True)
 class Start:
-    """A process of four; ``end`` is its last checkpoint, None if it was killed."""
+    """A process of them; ``end`` is its last checkpoint, None if it was killed."""
 
     status: int
     errors: str
@@ -55,9 +56,9 @@ def start(
     )
 
 
-def start_four(folder: Path, environment: dict[str, str], mode: str, cache: Path) -> list[Start]:
+def start_all(folder: Path, environment: dict[str, str], mode: str, cache: Path) -> list[Start]:
     prepare(folder)
-    children = [start(folder, environment, mode, number, str(cache)) for number in range(4)]
+    children = [start(folder, environment, mode, number, str(cache)) for number in range(MEETING)]
     found = []
     for number, child in enumerate(children):
         _, errors = child.communicate(timeout=300)
@@ -78,38 +79,28 @@ def different(starts: list[Start]) -> int:
     return sum(each not in bits[:at] for at, each in enumerate(bits))
 
 
-def test_four_starts_at_once_have_equal_bits(tmp_path, environment):
-    cache = tmp_path / "cache"
-    starts = start_four(tmp_path, environment, "meet", cache)
-    assert [each.status for each in starts] == [0] * 4, starts
-    assert searched(tmp_path) == 1
+@pytest.mark.parametrize(
+    ("mode", "killed", "searches"), [("meet", 0, 1), ("die", 1, 2), ("lockless", 0, MEETING)]
+)
+def test_starts_at_once_have_equal_bits(tmp_path, environment, mode, killed, searches):
+    """With locks; with the one killed that searches; and without locks, where the first wins."""
+    starts = start_all(tmp_path, environment, mode, tmp_path / "cache")
+    ends = [-signal.SIGKILL] * killed + [0] * (MEETING - killed)
+    assert sorted(each.status for each in starts) == ends, starts
+    assert searched(tmp_path) == searches
     assert different(starts) == 1
     tables = {str(each.end.provenance.tuning) for each in starts if each.end is not None}
     assert len(tables) == 1
-    names = sorted(path.suffix for path in (cache / "tuning").iterdir())
-    assert names == [".json", ".lock"]
-
-
-def test_the_one_that_searches_may_be_killed(tmp_path, environment):
-    starts = start_four(tmp_path, environment, "die", tmp_path / "cache")
-    assert sorted(each.status for each in starts) == [-signal.SIGKILL, 0, 0, 0], starts
-    assert searched(tmp_path) == 2
-    assert different(starts) == 1
-
-
-def test_without_locks_the_first_wins(tmp_path, environment):
-    starts = start_four(tmp_path, environment, "lockless", tmp_path / "cache")
-    assert [each.status for each in starts] == [0] * 4, starts
-    assert searched(tmp_path) == 4
-    assert different(starts) == 1
+    names = sorted(path.suffix for path in (tmp_path / "cache" / "tuning").iterdir())
+    assert names == [".json", ".lock"][: 1 + (mode != "lockless")]
 
 
 def test_without_a_common_cache_the_last_bits_differ(tmp_path, environment):
     """So the tests above can fail; and every process can do without a cache that it can write."""
     (tmp_path / "file").touch()
-    starts = start_four(tmp_path, environment, "meet", tmp_path / "file" / "cache")
-    assert [each.status for each in starts] == [0] * 4, starts
-    assert searched(tmp_path) == 4
+    starts = start_all(tmp_path, environment, "meet", tmp_path / "file" / "cache")
+    assert [each.status for each in starts] == [0] * MEETING, starts
+    assert searched(tmp_path) == MEETING
     assert different(starts) > 1
 
 

@@ -23,7 +23,7 @@ from dnnstack.backends.onednn.memory import LAYOUTS
 from dnnstack.cli.main import main
 from dnnstack.common.files import write_new
 
-MEETING = 4
+MEETING = 3
 _PATIENCE = 120.0
 
 

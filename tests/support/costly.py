@@ -2,6 +2,8 @@
 
 By file below tests/, or by function of a file. ``slow.txt`` names those whose cases take more than
 about 0.6 s of a core together. What is left covers most lines of the product in little time.
+``turns.txt`` names those that draw their cases, or repeat them for each kind, precision and device:
+with ``--turn`` a run makes one case in TURNS, and those with the next numbers make the others.
 """
 
 from __future__ import annotations
@@ -26,17 +28,25 @@ DRAWN = frozenset(
     )
 )
 LONG = frozenset(("cli/test_kills.py", "faults/test_power_loss.py"))
+BY_TURNS = frozenset(TESTS.joinpath("support", "turns.txt").read_text("utf-8").split())
+TURNS = 3
+
+
+def _names(item: pytest.Item) -> tuple[str, str]:
+    file = item.path.relative_to(TESTS).as_posix()
+    return file, f"{file}::{getattr(item, 'originalname', item.name)}"
+
+
+def has_turn(item: pytest.Item, turn: int) -> bool:
+    """Whether a run with this number makes the test."""
+    return not (BY_TURNS & {*_names(item)} and (crc32(item.name.encode()) - turn) % TURNS)
 
 
 def marks(items: Sequence[pytest.Item]) -> Iterator[tuple[pytest.Item, tuple[str, ...]]]:
     """Each test with the marks that it gets."""
-    files = [item.path.relative_to(TESTS).as_posix() for item in items]
-    functions = [
-        f"{file}::{getattr(item, 'originalname', item.name)}"
-        for file, item in zip(files, items, strict=True)
-    ]
-    cases = Counter(functions)
-    for item, *names in zip(items, files, functions, strict=True):
+    every = [_names(item) for item in items]
+    cases = Counter(function for _, function in every)
+    for item, names in zip(items, every, strict=True):
         drawn = getattr(item, "callspec", None)
         seed = drawn.params.get("seed", 0) if drawn is not None and DRAWN & {*names} else 0
         alike = cases[names[1]] >= MANY and crc32(f"{names[0]}::{item.name}".encode()) % EACH

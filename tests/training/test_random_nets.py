@@ -28,6 +28,7 @@ from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup
 from hypothesis import HealthCheck, assume, given, seed, settings
 
+from ..support.costly import TURNS
 from ..support.random_nets import Training, trainings
 
 pytestmark = pytest.mark.timeout(0 if os.environ.get("DNNSTACK_NETS") else 600)
@@ -279,26 +280,33 @@ BACKENDS: dict[str, Callable[[], Any]] = {
 }
 
 
-def assert_all_alike(backends: Mapping[str, tuple[Any, str]], share: int) -> None:
-    """Draw one of the ``SHARES`` of networks and compare each with the reference."""
+def assert_all_alike(
+    backends: Mapping[str, tuple[Any, str]], share: int, turn: int | None = None
+) -> None:
+    """Draw one of the ``SHARES`` of networks and compare each with the reference.
 
-    @NETS
+    With a ``turn``, it is fewer of them, which are drawn from this number.
+    """
+    first = turn if SEED is None else int(SEED)
+    count = NETS.max_examples // (1 if turn is None or COUNT else TURNS)
+
+    @settings(NETS, max_examples=count)
     @given(training=trainings())
     def run(training: Training) -> None:
         assert_alike(training, backends)
 
-    (run if SEED is None else seed(int(SEED) + share)(run))()
+    (run if first is None else seed(first + share)(run))()
 
 
 @pytest.mark.parametrize("share", SHARES)
-def test_trains_and_evaluates_as_the_reference(share):
+def test_trains_and_evaluates_as_the_reference(share, pytestconfig):
     backends, lacking = {}, []
     for name, make in BACKENDS.items():
         try:
             backends[name] = make(), "bf16" if name.endswith("bf16") else "fp32"
         except pytest.skip.Exception as reason:
             lacking.append(reason)
-    assert_all_alike(backends, share)
+    assert_all_alike(backends, share, pytestconfig.option.turn)
     if lacking:
         raise lacking[0]
 
