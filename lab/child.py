@@ -50,9 +50,9 @@ def _called(
     return time.perf_counter() - begin, not status
 
 
-def main(folder: Path) -> None:
+def main(folder: str) -> None:
     """Do what job.json of a folder says, and write what each run has given."""
-    job = json.loads((folder / "job.json").read_bytes())
+    job = json.loads(Path(folder, "job.json").read_bytes())
     out = os.fdopen(os.dup(1), "wb")
     # Whatever the kernel prints is no answer.
     os.dup2(2, 1)
@@ -60,7 +60,7 @@ def main(folder: Path) -> None:
         # Whose compiler keeps files.
         resource.setrlimit(resource.RLIMIT_FSIZE, (PRINTED, PRINTED))
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    path = folder / job["file"]
+    path = Path(folder, job["file"])
     try:
         _work(job, path, out)
     except (Exception, SystemExit) as error:

@@ -55,6 +55,13 @@ def has_one_line(case, written, seconds):
     assert "\n" not in text
 
 
+@pytest.mark.parametrize("name", ["lab.c", "numpy.py", "json.py"])
+def test_a_file_may_have_any_name(name, written):
+    path = written("relu", "c" if name[-1] == "c" else "python")
+    with opened(path.rename(path.with_name(name)), 60) as kernel:
+        assert check(kernel) == (12, 12)
+
+
 def test_what_it_does_not_take_is_not_checked(written):
     wrong = "{\n    if (SIZE > 100) return 1;"
     with opened(written("relu", "c", "{", wrong), 60) as kernel:
