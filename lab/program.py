@@ -84,7 +84,7 @@ class Program:
     def _answered(self, folder: Path) -> tuple[bytes, str]:
         """What a process has answered, and how it ended, "" if well."""
         command = [sys.executable, "-c", _CHILD.format(__package__), str(folder)]
-        fault = ""
+        out, fault = b"", ""
         with tempfile.TemporaryFile() as said:
             process = subprocess.Popen(
                 command,
@@ -104,7 +104,9 @@ class Program:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
             if fault:
-                out, _ = process.communicate()
+                # What has left its session may hold the pipe.
+                with suppress(subprocess.TimeoutExpired):
+                    out, _ = process.communicate(timeout=1)
             said.seek(0)
             text = said.read().decode(errors="replace")
         return out, fault or _ended(process.returncode, text)
