@@ -14,6 +14,7 @@ from .asked import line
 
 if TYPE_CHECKING:
     from ..backends.select import Device
+    from ..configs import LoadedConfig
     from ..reports.explain import Explanation
 
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 @click.option("--overwrite", is_flag=True, help="Let new replace the file if it exists.")
 @options.config(required=False)
 @options.overrides
+@options.plugin
 @click.option(
     "--epochs",
     type=click.IntRange(min=1),
@@ -95,18 +97,21 @@ def _run(path: Path, reference: str | None, epochs: int | None, as_json: bool, *
     from ..lab.program import opened
     from ..lab.running import report, timed
 
+    loaded = _loaded(reference, **given) if reference else None
     with opened(path, given["limit"]) as program:
-        found, words = report(program), list[str]()
-        if reference is not None:
-            explanation, words = _explained(reference, **given)
-            found = replace(found, timed=timed(program, explanation))
+        found = report(program)
+        if loaded is not None:
+            found = replace(found, timed=timed(program, _explained(loaded, **given)))
         console.show(found, as_json, found.as_text)
-        if not epochs:
+        if loaded is None or not epochs:
             return 0
         from .main import main
 
-        words += ["--set", f"train.epochs={epochs}", *["--json"] * as_json]
-        words += ["--quiet"] * console.is_quiet()
+        words = [word for change in loaded.overrides for word in ("--set", change)]
+        words += ["--set", f"train.epochs={epochs}", *plugins.words(given["plugin"])]
+        for name in ("device", "threads"):
+            words += [f"--{name}", str(given[name])] if given[name] else []
+        words += ["--json"] * as_json + ["--quiet"] * console.is_quiet()
         with in_place(program):
             return main(["train", "--config", str(reference), *words])
 
@@ -117,7 +122,7 @@ def _grade(folder: Path, reference: str | None, as_json: bool, **given: Any) -> 
 
     if reference is None:
         raise click.UsageError("grade needs --config, whose sizes are timed")
-    explanation, _ = _explained(reference, **given)
+    explanation = _explained(_loaded(reference, **given), **given)
     if not as_json:
         console.write(csv_row(COLUMNS))
     for row in graded(folder, given["limit"], explanation):
@@ -126,20 +131,24 @@ def _grade(folder: Path, reference: str | None, as_json: bool, **given: Any) -> 
     return 0
 
 
+def _loaded(
+    reference: str, overrides: tuple[str, ...], plugin: tuple[Path, ...], **_: Any
+) -> LoadedConfig:
+    """A config whose operations are those that a kernel can compute."""
+    from ..configs import load_config
+
+    return load_config(reference, (*overrides, "run.fusion=false"), plugins.opened(plugin))
+
+
 def _explained(
-    reference: str, overrides: tuple[str, ...], device: Device | None, threads: int | None, **_: Any
-) -> tuple[Explanation, list[str]]:
-    """A step of a config without fusion, measured, and the options with which train computes so."""
+    loaded: LoadedConfig, device: Device | None, threads: int | None, **_: Any
+) -> Explanation:
+    """A step of a config, measured."""
     from ..backends.select import open_backend
-    from ..configs import load_config, placed
+    from ..configs import placed
     from ..reports.explain import explain
 
-    changes = (*overrides, "run.fusion=false")
-    loaded = load_config(reference, changes, plugins.opened(()))
     run = loaded.config.run
     backend = open_backend(device or run.device, threads or run.threads, console.note)
     with placed(loaded):
-        found = explain(loaded.config, loaded.path, backend, True, console.note)
-    words = [word for change in changes for word in ("--set", change)]
-    words += ["--device", device] if device else []
-    return found, [*words, *(["--threads", str(threads)] if threads else [])]
+        return explain(loaded.config, loaded.path, backend, True, console.note)

@@ -27,15 +27,16 @@ PRINTED = 1 << 16
 TOLD = "\nlab: "
 
 
-def loaded(language: str, path: Path, operation: str) -> Call:
-    """A kernel, called in this process on plain arrays; path: that of its source."""
+def loaded(language: str, path: Path, operation: str, timed: bool = False) -> Call:
+    """A kernel, called in this process on plain arrays; path: that of its source; timed: whether
+    the seconds are wanted, for which one on a GPU runs several times more."""
     if language == "c":
         return Guarded(path.with_suffix(".so")).call
     if language == "cuda":
         from ..backends.cuda.operations.own_kernel import OwnKernel
 
         numbers = [*OPERATIONS[operation].numbers.values()]
-        return OwnKernel(path.name, path.read_text("utf-8"), operation, numbers).call
+        return OwnKernel(path.name, path.read_text("utf-8"), operation, numbers, timed).call
     found: dict[str, Any] = {"__name__": operation, "__file__": str(path)}
     exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), found)
     return partial(_called, found[operation])
@@ -50,9 +51,9 @@ def _called(
     return time.perf_counter() - begin, not status
 
 
-def main(folder: Path) -> None:
+def main(folder: str) -> None:
     """Do what job.json of a folder says, and write what each run has given."""
-    job = json.loads((folder / "job.json").read_bytes())
+    job = json.loads(Path(folder, "job.json").read_bytes())
     out = os.fdopen(os.dup(1), "wb")
     # Whatever the kernel prints is no answer.
     os.dup2(2, 1)
@@ -60,7 +61,7 @@ def main(folder: Path) -> None:
         # Whose compiler keeps files.
         resource.setrlimit(resource.RLIMIT_FSIZE, (PRINTED, PRINTED))
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    path = folder / job["file"]
+    path = Path(folder, job["file"])
     try:
         _work(job, path, out)
     except (Exception, SystemExit) as error:
@@ -73,7 +74,8 @@ def main(folder: Path) -> None:
 
 
 def _work(job: Mapping[str, Any], path: Path, out: BinaryIO) -> None:
-    call, operation = loaded(job["language"], path, job["operation"]), OPERATIONS[job["operation"]]
+    operation = OPERATIONS[job["operation"]]
+    call = loaded(job["language"], path, job["operation"], timed=True)
     guarded = Guarded(path.with_suffix(".so")) if job["language"] == "c" else None
     given = [argument.name for argument in operation.arguments if argument.is_input]
     if guarded:

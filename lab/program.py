@@ -19,6 +19,7 @@ import numpy as np
 
 from ..common.errors import explaining
 from ..common.files import read_regular
+from ..common.native import end_with_parent
 from ..common.records import dataclass
 from .child import HEAD, TOLD
 from .operations import OPERATIONS, Array, Case, LabError, Operation
@@ -26,8 +27,9 @@ from .skeleton import SUFFIXES, prototype
 
 _LARGEST = 1 << 20
 _COMPILE_SECONDS = 60.0
-_OPTIONS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-include", "lab.h")
-_CHILD = "import sys, pathlib; from {}.child import main; main(pathlib.Path(sys.argv[1]))"
+_OPTIONS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-include", "lab-call.h")
+# Files beside the kernel are no modules of Python's.
+_CHILD = "import sys; del sys.path[0]; from {}.child import main; main(sys.argv[1])"
 # What tells the folder of a run, which may come from a stranger.
 _OF_RUN = ("checkpoints", "log.jsonl")
 
@@ -82,7 +84,7 @@ class Program:
     def _answered(self, folder: Path) -> tuple[bytes, str]:
         """What a process has answered, and how it ended, "" if well."""
         command = [sys.executable, "-c", _CHILD.format(__package__), str(folder)]
-        fault = ""
+        out, fault = b"", ""
         with tempfile.TemporaryFile() as said:
             process = subprocess.Popen(
                 command,
@@ -91,6 +93,7 @@ class Program:
                 stderr=said,
                 cwd=folder,
                 start_new_session=True,
+                preexec_fn=end_with_parent,
             )
             try:
                 out, _ = process.communicate(timeout=self.limit)
@@ -101,7 +104,9 @@ class Program:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
             if fault:
-                out, _ = process.communicate()
+                # What has left its session may hold the pipe.
+                with suppress(subprocess.TimeoutExpired):
+                    out, _ = process.communicate(timeout=1)
             said.seek(0)
             text = said.read().decode(errors="replace")
         return out, fault or _ended(process.returncode, text)
@@ -169,9 +174,9 @@ def _compile(program: Program) -> None:
     head, guard = prototype(operation), resources.files(__package__).joinpath("guard.c")
     call = f"    return {operation.name}({', '.join(given)});"
     text = f"{guard.read_text('utf-8')}\nint lab_call(void **a, const double *n)\n{{\n{call}\n}}\n"
-    (folder / "lab.h").write_text(f"{head};\n", "utf-8")
-    (folder / "lab.c").write_text(text, "utf-8")
-    files = ("-o", program.source.with_suffix(".so"), "lab.c", program.source.name, "-lm")
+    (folder / "lab-call.h").write_text(f"{head};\n", "utf-8")
+    (folder / "lab-call.c").write_text(text, "utf-8")
+    files = ("-o", program.source.with_suffix(".so"), "lab-call.c", program.source.name, "-lm")
     command = (compiler, *_OPTIONS, *files)
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, timeout=_COMPILE_SECONDS)

@@ -17,6 +17,8 @@ import pytest
 from dnnstack.cli import console
 from dnnstack.cli.main import dnnstack, main
 from dnnstack.common.locks import lock
+from dnnstack.lab.operations import OPERATIONS
+from dnnstack.lab.skeleton import skeleton
 from PIL import Image
 
 from ..support.mistakes import EVAL, PREDICT, TINY, TRAIN, Mistake, check
@@ -119,7 +121,7 @@ FULL = {
     "explain": ["explain --config tiny.yaml --device numpy"],
     "graph": ["graph --config tiny.yaml"],
     "import": ["import net.onnx"],
-    "lab": ["lab new relu --language python", "lab run relu.c"],
+    "lab": ["lab run relu.py --config tiny.yaml --device numpy", "lab new relu"],
     "look": ["look tiny --device numpy -o filters.png"],
     "lr-find": ["lr-find --config tiny.yaml --device numpy --steps 3 -o rates.png"],
     "new": ["new pictures --output made.yaml"],
@@ -153,6 +155,7 @@ def test_output_to_a_disk_that_is_full(
     search = "search: {trials: 1, keys: {optimizer.lr: [0.1]}}\n"
     Path("search.yaml").write_text(TINY + search, encoding="utf-8")
     shutil.copy(Path(__file__).parents[1] / "imports" / "onnx" / "resnet.onnx", "net.onnx")
+    Path("relu.py").write_text(skeleton(OPERATIONS["relu"], "python"), encoding="utf-8")
     Image.new("L", (28, 28)).save("digit.png")
     for number in range(4):
         folder = Path("pictures") / "ab"[number % 2]

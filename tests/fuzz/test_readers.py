@@ -64,6 +64,7 @@ READERS = {
     "exports/torch_file.py": "the same",
     "imports/onnx_file.py": "onnx",
     "lab/child.py": "what lab/program.py has written for it",
+    "lab/operations.py": "a table of its own",
     "lab/program.py": "code, which runs if the user names it",
     "plugins/loading.py": "code, which runs if the user allows it",
     "plugins/trust.py": "what the user has allowed, in a folder of his own",

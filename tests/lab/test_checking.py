@@ -12,6 +12,9 @@ from dnnstack.lab.operations import OPERATIONS, LabError
 from dnnstack.lab.program import opened
 
 from ..support.stored import cases
+from ..support.training_fixtures import cuda
+
+__all__ = ["cuda"]
 
 
 @pytest.mark.parametrize("language", ["c", "python"])
@@ -21,18 +24,42 @@ def test_a_skeleton_is_right(name, language, written):
         assert check(kernel) == (12, 12)
 
 
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_skeleton_is_right_on_a_gpu(name, cuda, written):
+    with opened(written(name, "cuda"), 120) as kernel:
+        assert check(kernel) == (12, 12)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("case", cases(__file__, "on_a_gpu"), ids=lambda case: case["name"])
+def test_a_fault_on_a_gpu_is_one_line(case, cuda, written):
+    has_one_line({"operation": "relu", "language": "cuda", **case}, written, 20)
+
+
 @pytest.mark.parametrize("case", cases(__file__, "faults"), ids=lambda case: case["name"])
 def test_a_fault_is_one_line(case, written):
+    has_one_line(case, written, 2)
+
+
+def has_one_line(case, written, seconds):
     path = written(case["operation"], case["language"], case["old"], case["new"])
     if "before" in case:
         path.write_text(f"{case['before']}\n{path.read_text('utf-8')}", "utf-8")
-    limit = 2 if "more than" in case["told"] else 60
+    limit = seconds if "more than" in case["told"] else 60
     with pytest.raises(LabError) as caught, opened(path, limit) as kernel:
         check(kernel)
     text = str(caught.value)
     assert re.search(case["told"], text), text
     assert text.startswith(f"{path}: ")
     assert "\n" not in text
+
+
+@pytest.mark.parametrize("name", ["lab.c", "numpy.py", "json.py"])
+def test_a_file_may_have_any_name(name, written):
+    path = written("relu", "c" if name[-1] == "c" else "python")
+    with opened(path.rename(path.with_name(name)), 60) as kernel:
+        assert check(kernel) == (12, 12)
 
 
 def test_what_it_does_not_take_is_not_checked(written):

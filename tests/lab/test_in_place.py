@@ -35,21 +35,29 @@ def computed_by(config, backend, name):
     return [o.op for o in found.operations if any(c.bound.function == name for c in o.calls)]
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize(
+    ("name", "momentum"), [*((name, 0.0) for name in OPERATIONS), ("update", 0.9)]
+)
 def test_a_training_is_the_same(name, momentum, backend, tiny, written):
-    if momentum and name != "update":
-        pytest.skip("the same operations")
-    config = tiny(
-        *NET, f"optimizer={{type: sgd, lr: 0.05, momentum: {momentum}, weight_decay: 0.01}}"
-    )
+    decay = f"optimizer={{type: sgd, lr: 0.05, momentum: {momentum}, weight_decay: 0.01}}"
+    trains_alike(tiny(*NET, decay), backend, written(name, "c"))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", ["conv2d", "matmul", "update"])
+def test_a_training_is_the_same_on_a_gpu(name, cuda, tiny, written):
+    trains_alike(tiny(*NET, "run.precision=fp32"), cuda, written(name, "cuda"))
+
+
+def trains_alike(config, backend, path):
+    name = path.stem
     plain, own = go(config, backend), KERNELS[OPERATIONS[name].kind]
-    with opened(written(name, "c"), 60) as kernel, in_place(kernel):
-        ops = computed_by(config, backend, f"{name}.c")
+    with opened(path, 60) as kernel, in_place(kernel):
+        ops = computed_by(config, backend, path.name)
         found = go(config, backend)
     assert len(ops) == COUNTS[name]
     assert KERNELS[OPERATIONS[name].kind] is own
-    assert computed_by(config, backend, f"{name}.c") == []
+    assert computed_by(config, backend, path.name) == []
     for key, value in plain.arrays.items():
         np.testing.assert_allclose(found.arrays[key], value, rtol=1e-4, atol=1e-5, err_msg=key)
 

@@ -11,7 +11,10 @@ from dnnstack.lab.checking import check
 from dnnstack.lab.program import opened
 
 from ..support import emulated_build
+from ..support.training_fixtures import cuda
 from .test_skeleton import is_right
+
+__all__ = ["cuda"]
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "lab.md").read_text("utf-8")
 RUNGS = {
@@ -44,7 +47,7 @@ def test_a_rung_in_cuda_on_the_processor(title, tmp_path):
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("title", _named("CUDA"))
-def test_a_rung_in_cuda(title, tmp_path):
+def test_a_rung_in_cuda(title, cuda, tmp_path):
     path = tmp_path / f"{title.split()[0]}.cu"
     path.write_text(RUNGS[title], "utf-8")
     with opened(path, 60) as kernel:

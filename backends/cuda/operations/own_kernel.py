@@ -12,7 +12,7 @@ from ...base import Array
 from ..libraries.kernels import f32, i32
 from ..libraries.modules import Module
 from ..libraries.runtime import cuda_api, device, device_errors
-from ..libraries.timing import fastest
+from ..libraries.timing import captured_seconds
 
 # Words of NaN on either side of each array: what is read there shows, and what is written.
 _FENCE = 1 << 18
@@ -21,15 +21,19 @@ _FENCE = 1 << 18
 class OwnKernel:
     """The kernel ``name`` of a source, and name_launch, which says how it is launched.
 
-    numbers: the type of each number that both get, int or float. Raises LibraryError.
+    numbers: the type of each number that both get, int or float; timed: whether a call is followed
+    by more, which are timed. Raises LibraryError.
     """
 
-    def __init__(self, file: str, source: str, name: str, numbers: Sequence[str]) -> None:
+    def __init__(
+        self, file: str, source: str, name: str, numbers: Sequence[str], timed: bool
+    ) -> None:
         self._module, self._name = Module(file, source, ("-std=c++17",)), name
+        self._timed = timed
         self._types = [i32 if number == "int" else f32 for number in numbers]
 
     def call(self, arrays: Mapping[str, Array], numbers: Sequence[float]) -> tuple[float, bool]:
-        """Device seconds, and whether it takes the numbers; arrays that can be written are.
+        """Device seconds, 0 unless timed, and whether it takes the numbers; arrays that can be written are.
 
         Raises LibraryError for what is written elsewhere, and for faults of the device.
         """
@@ -53,7 +57,7 @@ class OwnKernel:
         inner = [each[_FENCE : len(each) - _FENCE] for each in held.values()]
         kernel, shared = self._module.function(self._name, sizes[6]), sizes[6]
         launch = kernel.launch(stream, sizes[:3], sizes[3:6], (*inner, *given), shared)
-        seconds = fastest(launch, stream, 1)
+        launch()
         for name, array in arrays.items():
             found, before = held[name].get(), fenced[name]
             touched = np.flatnonzero(found.view(np.int32) != before.view(np.int32)) - _FENCE
@@ -63,7 +67,7 @@ class OwnKernel:
             if touched.size:
                 text = f"writes {name}[{touched[0]}] of {array.size}"
                 raise LibraryError("CUDA", self._name, text)
-        return seconds, True
+        return captured_seconds(launch, stream, 1) if self._timed else 0.0, True
 
 
 def _fenced(array: Array) -> Array:
