@@ -33,9 +33,9 @@ class OwnKernel:
         self._types = [i32 if number == "int" else f32 for number in numbers]
 
     def call(self, arrays: Mapping[str, Array], numbers: Sequence[float]) -> tuple[float, bool]:
-        """Device seconds, 0 unless timed, and whether it takes the numbers; arrays that can be written are.
+        """Device seconds, 0 unless timed, and whether it takes the numbers.
 
-        Raises LibraryError for what is written elsewhere, and for faults of the device.
+        Arrays that can be written are. Raises LibraryError for what is written elsewhere, and for faults of the device.
         """
         given = [kind(number) for kind, number in zip(self._types, numbers, strict=True)]
         try:
