@@ -35,7 +35,8 @@ class OwnKernel:
     def call(self, arrays: Mapping[str, Array], numbers: Sequence[float]) -> tuple[float, bool]:
         """Device seconds, 0 unless timed, and whether it takes the numbers.
 
-        Arrays that can be written are. Raises LibraryError for what is written elsewhere, and for faults of the device.
+        Arrays that can be written are. Raises LibraryError for what is written elsewhere, and for
+        faults of the device.
         """
         given = [kind(number) for kind, number in zip(self._types, numbers, strict=True)]
         try:
