@@ -97,11 +97,11 @@ class Step:
         return [" ".join(filter(None, (c.library, c.function, c.implementation))) for c in found]
 
     def _tensor(self, field: str, name: str, shown: set[str]) -> list[str]:
-        array, known = self.tensors.get(name), name in shown
-        if array is None:
-            # As a gradient that is clipped in place.
-            changed = f"{AFTER}{name}"
-            return [f"    {field} = {name}, see {changed}"] if changed in self.tensors else []
+        # Of a gradient that is clipped in place there is nothing else.
+        name = name if name in self.tensors else f"{AFTER}{name}"
+        if name not in self.tensors:
+            return []
+        array, known = self.tensors[name], name in shown
         shown.add(name)
         head = f"    {field} = {name}  {shape_text(array.shape)}"
         return [f"{head}, as above"] if known else [head, *(f"      {r}" for r in _rows(array))]
