@@ -57,20 +57,10 @@ if TYPE_CHECKING:
 @several.option
 @options.no_graph
 def explain(
-    reference: str,
-    overrides: tuple[str, ...],
-    plugin: tuple[Path, ...],
-    measure: bool,
-    trace: Path | None,
-    roofline: Path | None,
-    algorithms: bool,
-    as_json: bool,
-    device: Device | None,
-    threads: int | None,
-    card: str | None,
-    ranks: int | None,
-    no_graph: bool,
-) -> None:
+    reference: str, overrides: tuple[str, ...], plugin: tuple[Path, ...], measure: bool,
+    trace: Path | None, roofline: Path | None, algorithms: bool, as_json: bool,
+    device: Device | None, threads: int | None, card: str | None, ranks: int | None, no_graph: bool,
+) -> None:  # fmt: skip
     """Show what a training step is made of, layer by layer.
 
     For forward, backward and update of each layer: the operations, which of them were fused, the
