@@ -35,7 +35,7 @@ def test_every_command_that_takes_a_plugin_is_named():
     text = " ".join(_text("docs/plugins.md").split())
     named = re.search(r"cannot be changed\.\) (.*) take `--plugin`", text)
     assert named is not None
-    assert set(re.findall(r"`(\w+)`", named[1])) == {
+    assert set(re.findall(r"`([\w-]+)`", named[1])) == {
         name
         for name, command in dnnstack.commands.items()
         if any("--plugin" in each.opts for each in command.params)
