@@ -23,7 +23,9 @@ _RATE = click.FloatRange(min=0, min_open=True)
 @options.plugin
 @click.option("--low", type=_RATE, default=1e-7, metavar="RATE", help="The first; default: 1e-7.")
 @click.option("--high", type=_RATE, default=10.0, metavar="RATE", help="The last; default: 10.")
-@click.option("--steps", type=click.IntRange(2, 10_000), default=100, show_default=True)
+@click.option(
+    "--steps", type=click.IntRange(2, 10_000), default=100, help="Rates to try; default: 100."
+)
 @click.option(
     "-o", "--output", type=options.Named(), metavar="FILE", help="Draw the curve: PNG, SVG or PDF."
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends.base import Backend
 from ..common.errors import UsageError
+from ..common.printable import paragraph
 from ..common.records import dataclass
 from ..training.range_test import RangeTest, range_test
 from ..training.setup import Setup
@@ -56,7 +57,7 @@ class RateRange:
         last = len(rows) - 1
         shown = (rows[at] for at in sorted({round(i * last / _ROWS) for i in range(_ROWS + 1)}))
         lines = table([("rate", "loss", "smoothed"), *shown], ">")
-        return "\n".join([*lines, "", *self._told()])
+        return paragraph([*lines, "", *self._told()])
 
     def _told(self) -> list[str]:
         found = self.result
