@@ -21,7 +21,6 @@ from .binding.bind import KERNELS, LECTURE, Binder, binds
 from .binding.buffer import Buffer
 from .libraries.cudnn_library import MODE_CHANNEL, SOFTMAX_ACCURATE
 from .libraries.kernels import THREADS, i64
-from .libraries.layout import plain
 from .libraries.runtime import address_of
 
 CHOICES = {"layout": "plain", "streams": "1"}
@@ -106,7 +105,7 @@ def matmul(b: Binder, op: ops.MatMul) -> None:
 def bias_add(b: Binder, op: ops.BiasAdd) -> None:
     """y += b 1^T in place; over pictures by cuDNN, for there a channel's numbers lie together."""
     y, bias, (rows, units) = b.floats(op.x), b.home(op.b), op.x.shape[:2]
-    b.alias(op.y, y, plain(op.y.shape))
+    b.alias(op.y, y, y.layout)
     if len(op.y.shape) == 2:
         ends = (bias.pointer, _ones(b, rows), y.pointer)
         return _sgemm(b, op, "NN", (units, rows, 1), ends, beta=1.0)

@@ -293,6 +293,19 @@ def test_nothing_is_searched_and_the_batch_is_copied(stand_in, monkeypatch, aske
         CudaBackend().compile({"train": graph}, Options(calls="lecture"))
 
 
+def test_a_pool_goes_back_as_it_came(tape):
+    pool = "{pool_size: [3, 2], stride: [1, 2], padding: [1, 0]}"
+    text = f"[conv2d: {{filters: 5, kernel_size: 3}}, avg_pool2d: {pool}, flatten, dense: {{units: 10}}]"
+    _, graph = step_of(text, (1, 8, 8), 32)
+    executable = bind({"train": graph}, "fp32", lecture.CHOICES, fusion=False, lecture=True)
+    executable.run("train")
+    assert (
+        re.findall(r"Pooling\([^)]*\)", " ".join(tape.lines))
+        == ["Pooling( 2, 1, 3, 2, 1, 0, 1, 2)"] * 2
+    )
+    executable.close()
+
+
 @pytest.mark.parametrize("streamed", [True, False])
 def test_its_memory_is_that_of_the_plan(bound, streamed):
     _, graph = step_of(PICTURES, (3, 12, 12), 32, HEAVY)
@@ -365,9 +378,11 @@ def test_targets_are_classes():
     [
         "layers.2=tanh",
         "layers.2=sigmoid",
+        "evaluate.tta=flip",
         POOL.format("avg", "padding: 0"),
         "optimizer={type: sgd, lr: 0.1, momentum: 0.9, weight_decay: 0.1}",
     ],
 )
 def test_what_the_slides_have_is_taken(change):
-    assert "train" in packaged_sections("mlp.yaml", "run.calls=lecture", change)
+    """Whatever a validation has besides."""
+    lecture.check(packaged_sections("mlp.yaml", "run.calls=lecture", change).values())
