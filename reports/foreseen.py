@@ -30,22 +30,21 @@ def foresee(config: RunConfig, file: Path, card: str, notice: Callable[[str], No
     """
     backend = DryBackend(CARDS[card])
     found = explain(config, file, backend, False, notice)
-    precision, ships = backend.made.precision, backend.shipped
-    limits = backend.limits(precision)
+    ships, limits = backend.shipped, backend.limits(backend.chosen)
     rivals = {} if ships else rivals_of(backend)
     operations = []
     for each in found.operations:
         ways = tuple(rivals.get(each.op, ()))
         operations.append(replace(each, limits=limits, candidates=ways if len(ways) > 1 else ()))
     timed = ships.tables[0].config if ships else None
-    about = Foreseen(CARDS[card], precision, limits, backend.needed, timed)
+    about = Foreseen(CARDS[card], backend.chosen, limits, backend.needed, timed)
     return replace(found, operations=tuple(operations), foreseen=about)
 
 
 def rivals_of(backend: DryBackend) -> dict[Op, dict[str, None]]:
     """What operations become with one choice or another: the functions of their calls."""
     found = defaultdict[Op, dict[str, None]](dict)
-    for executable in backend.made.others():
+    for executable in backend.made.others(backend.chosen):
         for name, graph in executable.graphs.items():
             calls = defaultdict[Op, list[str]](list)
             for op, call in calls_of(executable, name):

@@ -39,8 +39,7 @@ def glance(told: Explanation) -> dict[str, Any]:
         for cost, o, c in sorted(calls, key=lambda each: -each[0])[:3]
     ]
     total = told.totals()["step"]
-    takes = f"computes {quantity(total.flops, 'FLOP')}; "
-    takes += "--measure says what helps"
+    takes = f"computes {quantity(total.flops, 'FLOP')}; --measure says what helps"
     if told.foreseen:
         takes = f"takes at least {time_text(total.limit_seconds)}, by the card's limits"
     advice = max(gains, key=gains.__getitem__) if step else None

@@ -31,8 +31,7 @@ from .binding.store import Store
 from .cards import Card
 from .dry_run import STREAM, Cuda, Silent
 from .executable import CudaExecutable
-from .libraries.conv_plans import WORKSPACE_LIMIT, ConvSpec
-from .libraries.layout import BFLOAT
+from .libraries.conv_plans import ConvSpec
 from .tuner import LAYOUTS
 
 ENGINE, UNDECIDED = "cudnnBackendExecute", "engine decided by timing on the card"
@@ -43,27 +42,12 @@ PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16")
 _UNFIT = (LibraryError, ShapeError, ValueError)
 
 
-class _AtMost(int):
-    def __str__(self) -> str:
-        return f"at most {int(self)}"
-
-
 class _Convolution(Silent):
     """Stands for ConvGraph; shows what the graph says, and the plan of the choices."""
-
-    workspace_bytes = _AtMost(WORKSPACE_LIMIT)
 
     def __init__(self, _: object, *given: Any, **how: Any) -> None:
         kind, operands, window = given
         self.shown = ConvSpec(kind, tuple(operands.items()), window, **how).shown()
-
-    def plans(self) -> int:
-        return 1
-
-    def choice(self, index: int) -> str:
-        return str(index)
-
-    name = choice
 
     def choose(self, index: int | None = None, like: str = "") -> None:
         self.plan_name = like or (UNDECIDED if index is None else f"plan {index}")
@@ -96,19 +80,15 @@ class DryExecutable(CudaExecutable):
         for binder in self._sections.values():
             binder.bind()
 
-    @property
-    def precision(self) -> Precision:
-        return PRECISIONS[0 if self._arithmetic.exact else 1 + (self._arithmetic.dtype == BFLOAT)]
-
     def bound(self, graphs: Sections, choices: Choices) -> DryExecutable:
         """Sections with other choices."""
         streams = [self._streams[0]] * int(choices.get("streams", "1"))
         tuning = Tuning("cuda", choices=choices)
         return DryExecutable(graphs, tuning, streams, self._arithmetic, (), *self._how)
 
-    def others(self) -> Iterator[DryExecutable]:
+    def others(self, precision: Precision) -> Iterator[DryExecutable]:
         """Those that train, with the choices that timing may take: each way of each in turn."""
-        trained, layouts = training_sections(self.graphs), LAYOUTS[self.precision]
+        trained, layouts = training_sections(self.graphs), LAYOUTS[precision]
         if self._arithmetic.lecture:
             return
         every = [self.bound(trained, layout) for layout in layouts]
@@ -131,10 +111,12 @@ class DryExecutable(CudaExecutable):
         named = self._sections[section].choice
 
         def known(call: BoundCall) -> BoundCall:
-            plan = self.plans.get(named(call.op, _ROLES.get(type(call.op), "")))
-            return replace(call, implementation=plan) if plan and call.function == ENGINE else call
+            key = named(call.op, _ROLES.get(type(call.op), ""))
+            shown = {name: text for name, text in call.arguments.items() if name != "workspace"}
+            plan = self.plans.get(key, call.implementation)
+            return replace(call, implementation=plan, arguments=shown)
 
-        return [*map(known, super().calls(section))]
+        return [known(call) if call.function == ENGINE else call for call in super().calls(section)]
 
     def write(self, tensor: Tensor, array: Array) -> None:
         """Nothing: no data are kept."""
@@ -147,7 +129,7 @@ class DryBackend(CudaBackend):
     """A card, by what its maker states; ``compile`` gives a DryExecutable, which is ``made`` then.
 
     ``mark``: of the tables of choices for that; ``shipped``: the file of those that ship, with the
-    one that was taken.
+    one that was taken; ``chosen``: the precision.
     """
 
     executable = DryExecutable
@@ -174,6 +156,7 @@ class DryBackend(CudaBackend):
 
     def _planned(self, plan: Plan, _: Sections, trained: Sections, precision: Precision) -> Plan:
         self.mark, known = fingerprint(trained, *plan.extra, numbers=False), None
+        self.chosen = precision
         if self._tune and not plan.thorough:
             known = tuned.of_card(self.device.name, self.mark, precision)
         self.shipped, choices = known, known.tables[0].choices if known else plan.choices
@@ -197,6 +180,9 @@ def _ways(binder: Binder) -> Iterator[tuple[str, str]]:
     for name, mark, make in makers:
         with suppress(*_UNFIT):
             candidates = make()
+            if isinstance(candidates, Silent):
+                yield name, f"{mark}0"
+                continue
             every = range(candidates.plans())
             # By the kernel: the last of each.
             kernels = {candidates.name(index).partition(" ")[0]: index for index in every}

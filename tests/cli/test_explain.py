@@ -66,7 +66,7 @@ def test_a_card_s_calls_limits_and_what_timing_decides(run):
     given = ("explain", "--config", "tiny.yaml", "--set", "run.precision=bf16")
     lines = run(*given, "--card", "H100", status=0).stdout.splitlines()
     assert lines[1].startswith("limits by its maker: 989.4 TFLOP/s in bf16, 3350 GB/s, 132 multi")
-    assert lines[2].startswith("choices: the defaults; explain lists what else may be decided")
+    assert lines[2].startswith("choices: the defaults; explain lists what is decided")
     assert lines[4].startswith("at a glance: the step takes at least ")
     assert "at least" in next(line for line in lines if "FLOP   bytes" in line)
     decided = [line.strip() for line in lines if line.strip().startswith("decided by")]
