@@ -8,10 +8,11 @@ import shlex
 import shutil
 import subprocess
 import sys
-from itertools import groupby
 from pathlib import Path
 
 import pytest
+
+from .support.pages import blocks
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
@@ -20,14 +21,6 @@ GENERATED = ("configs/schema.json", "docs/config.md")
 
 def section(title: str) -> str:
     return PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
-
-
-def blocks(text: str) -> list[str]:
-    """What is indented by four spaces, without them."""
-    lines = text.splitlines()
-    groups = groupby(lines, lambda line: not line or line.startswith("    "))
-    found = ["\n".join(line[4:] for line in group).strip("\n") for code, group in groups if code]
-    return [f"{block}\n" for block in found if block]
 
 
 @pytest.mark.parametrize(
