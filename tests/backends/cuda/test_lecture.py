@@ -295,7 +295,8 @@ def test_nothing_is_searched_and_the_batch_is_copied(stand_in, monkeypatch, aske
 
 def test_a_pool_goes_back_as_it_came(tape):
     pool = "{pool_size: [3, 2], stride: [1, 2], padding: [1, 0]}"
-    text = f"[conv2d: {{filters: 5, kernel_size: 3}}, avg_pool2d: {pool}, flatten, dense: {{units: 10}}]"
+    conv, dense = "conv2d: {filters: 5, kernel_size: 3}", "dense: {units: 10}"
+    text = f"[{conv}, avg_pool2d: {pool}, flatten, {dense}]"
     _, graph = step_of(text, (1, 8, 8), 32)
     executable = bind({"train": graph}, "fp32", lecture.CHOICES, fusion=False, lecture=True)
     executable.run("train")
