@@ -179,9 +179,8 @@ def test_what_only_evaluates_asks_for_nothing_that_a_driver_may_refuse(
 ):
     """A checkpoint's table is taken there, whatever machine it was made on."""
     made = []
-    monkeypatch.setattr(
-        backend_module, "CudaExecutable", lambda _, tuning, *__: made.append(tuning)
-    )
+    executable = staticmethod(lambda _, tuning, *__: made.append(tuning))
+    monkeypatch.setattr(CudaBackend, "executable", executable)
     choices = {"layout": "nchw", "streams": "2", "overlap": "joins", "apart": "max_pool"}
     graphs = {"evaluate": sections("lenet")["evaluate"]}
     table = Tuning("cuda", {"driver": "580"}, "another", choices)
@@ -204,7 +203,7 @@ def test_a_table_that_does_not_serve_here_is_replaced_and_says_so(
 ):
     """One of other kernels, which may sum in another order, or with a choice that there is not."""
     searched = []
-    monkeypatch.setattr(backend_module, "CudaExecutable", Bound)
+    monkeypatch.setattr(CudaBackend, "executable", staticmethod(Bound))
     found = {"streams": "2"}, True
     monkeypatch.setattr(backend_module, "search", lambda *_: searched.append(1) or found)
     graphs = sections("lenet")

@@ -10,7 +10,6 @@ from functools import partial
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.cuda import backend as backend_module
 from dnnstack.backends.cuda import lecture
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding.bind import Arithmetic, Binder
@@ -276,7 +275,7 @@ def test_nothing_is_searched_and_the_batch_is_copied(stand_in, monkeypatch, aske
     def executable(graphs, tuning, streams, arithmetic, notices, capture, streamed, pictures):
         made.append((graphs["train"].ops, tuning, arithmetic, streamed))
 
-    monkeypatch.setattr(backend_module, "CudaExecutable", executable)
+    monkeypatch.setattr(CudaBackend, "executable", staticmethod(executable))
     _, graph = step_of(DEEP, (3, 5, 5), 32)
     for calls in ("lecture", "best"):
         options = Options(fusion=False, precision="fp32", calls=calls, residency=asked, tune=False)
@@ -379,7 +378,7 @@ def test_targets_are_classes():
     [
         "layers.2=tanh",
         "layers.2=sigmoid",
-        "evaluate.tta=flip",
+        "evaluate.tta=mirror",
         POOL.format("avg", "padding: 0"),
         "optimizer={type: sgd, lr: 0.1, momentum: 0.9, weight_decay: 0.1}",
     ],

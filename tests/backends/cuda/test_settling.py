@@ -21,7 +21,7 @@ def tables(stand_in, monkeypatch):
     def bound(graphs, tuning, streams, arithmetic, notices, *_):
         return SimpleNamespace(tuning=tuning, notices=notices)
 
-    monkeypatch.setattr(backend_module, "CudaExecutable", bound)
+    monkeypatch.setattr(backend_module.CudaBackend, "executable", staticmethod(bound))
 
 
 def test_starts_at_once_take_the_choices_of_one(tables, sections, monkeypatch):

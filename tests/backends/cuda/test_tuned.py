@@ -125,7 +125,7 @@ def start(stand_in, monkeypatch, sections):
         state.sought.append(wanted)
         return state.table
 
-    monkeypatch.setattr(backend_module, "CudaExecutable", bound)
+    monkeypatch.setattr(backend_module.CudaBackend, "executable", staticmethod(bound))
     monkeypatch.setattr(backend_module, "search", search)
     monkeypatch.setattr(backend_module, "shipped", ships)
 
