@@ -62,7 +62,8 @@ def test_a_sound_network_has_nothing_to_look_at(config, device):
     # A GPU may round operands to the 10 bits of TF32.
     assert 0 < found["device"].figures["error"] < (1e-2 if device == "cuda" else 1e-5)
     assert found["samples"].figures == {"moved": 0}
-    assert found["one batch"].figures["first"] == pytest.approx(found["start"].figures["loss"])
+    begun, rounding = found["start"].figures["loss"], 1e-3 if device == "cuda" else 1e-6
+    assert found["one batch"].figures["first"] == pytest.approx(begun, rel=rounding)
 
 
 DEAD = "layers.conv2d_1.bias_initializer={constant: {value: -50}}"
