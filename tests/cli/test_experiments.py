@@ -132,6 +132,7 @@ def test_the_page_says_of_the_seeds_what_is_recorded():
         f"by {np.ptp(slide[5::2]):.3f} on the slides",
         f"with those of the slides is {alike:.2f} on average",
         f"and by {abs(runs[:, 2] - runs[:, 12]).mean():.3f} here",
+        f"of {count} seeds, {'some have' if (apart[:, 1] >= theirs[1]).any() else 'none has'} that",
     ):
         assert words in said
     assert (theirs[::2] < 0).all()
