@@ -184,7 +184,10 @@ def test_what_would_help_follows_from_what_takes_most(call, flops, help):
     ]
     whole = SimpleNamespace(seconds=2.0)
     told: Any = SimpleNamespace(
-        operations=[*rest, one], whole=whole, totals=lambda: {"step": SimpleNamespace(flops=5)}
+        operations=[*rest, one],
+        whole=whole,
+        totals=lambda: {"step": SimpleNamespace(flops=5)},
+        foreseen=None,
     )
     found = glance(told)
     assert found["help"] == help

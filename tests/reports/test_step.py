@@ -74,7 +74,7 @@ def test_the_page_shows_each_tensor_once_and_again_where_it_was_changed():
         "  Conv2d: y = f(x * w + bias): y[n,o,p,q] = "
         "sum over c,i,j of w[o,c,i,j] x[n,c,p s + i d,q s + j d].\n"
         "    numpy matmul\n"
-        "    x = input.y  1x3x4x4, as above\n"
+        "    x = first.y  1x3x4x4, as above\n"
         "    w = conv.weight  1x3x3x3\n"
         "      1 0 1   0 1 0   1 1 0\n"
         "      0 1 0   1 0 1   0 0 1\n"
