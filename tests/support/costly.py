@@ -2,8 +2,9 @@
 
 By file below tests/, or by function of a file. ``slow.txt`` names those whose cases take more than
 about 0.6 s of a core together. What is left covers most lines of the product in little time.
-``turns.txt`` names those that draw their cases, or repeat them for each kind, precision and device:
-with ``--turn`` a run makes one case in TURNS, and those with the next numbers make the others.
+``turns.txt`` names those that draw their cases, or compile a kernel for each: with ``--turn`` a run
+makes one case in TURNS, and those with the next numbers make the others. What is the only test of a
+promise, such as equal bits after a resume, does not belong there.
 """
 
 from __future__ import annotations
