@@ -96,7 +96,7 @@ def lr_find(
     loaded = read_config(config, changed(overrides, device, threads, None))
     downloads = Downloads(offline=True) if offline else None
     opened = made_ready(loaded, path_or_none("data_dir", data_dir), downloads, log_notice)
-    return find_rate(*opened, low, high, max(whole("steps", steps) or 0, 2))
+    return find_rate(*opened, low, high, whole("steps", steps) or 0)
 
 
 def of_run(config: Any, run: str | None, above: Path) -> tuple[Any, list[str]]:

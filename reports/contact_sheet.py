@@ -35,7 +35,7 @@ def check_png(path: Path, more: tuple[str, ...] = ()) -> None:
     """Raise UsageError, before any work is done, if the file name does not end in .png or more."""
     ends = (".png", *more)
     if path.suffix.lower() not in ends:
-        what = f"the contact sheet is a {listed(end[1:].upper() for end in ends)}"
+        what = f"the picture is a {listed(end[1:].upper() for end in ends)}"
         raise UsageError(f"{path}: {what}; choose a name that ends in {listed(ends)}")
 
 

@@ -25,7 +25,9 @@ _ROWS = 12
 def find_rate(
     title: str, setup: Setup, backend: Backend, low: float, high: float, steps: int
 ) -> RateRange:
-    """See ``range_test``. Raises UsageError for rates that do not grow."""
+    """See ``range_test``. Raises UsageError for less than two rates, and for what does not grow."""
+    if steps < 2:
+        raise UsageError(f"steps: expected a whole number of at least 2 (got {steps})")
     if not 0 < low < high < math.inf:
         raise UsageError(f"rates from {low:g} to {high:g} do not grow: low must be below high")
     return RateRange(title, setup.config.optimizer.lr, range_test(setup, backend, low, high, steps))
@@ -45,7 +47,11 @@ class RateRange:
         return self.result.suggested
 
     def to_json(self) -> dict[str, Any]:
-        return {"config": self.title, "lr": self.lr, **asdict(self.result)}
+        """Losses that are no numbers are None."""
+        told = asdict(self.result)
+        for key in ("losses", "smoothed"):
+            told[key] = [loss if math.isfinite(loss) else None for loss in told[key]]
+        return {"config": self.title, "lr": self.lr, **told}
 
     def as_text(self) -> str:
         """Some of the steps, how the test ended, and the suggested rate."""

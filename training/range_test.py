@@ -5,7 +5,7 @@ Source: Smith 2017, "Cyclical Learning Rates for Training Neural Networks", 3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -37,18 +37,11 @@ class RangeTest:
     diverged: bool
 
 
-def range_test(
-    setup: Setup,
-    backend: Backend,
-    low: float,
-    high: float,
-    steps: int,
-    stop_requested: Callable[[], bool] = lambda: False,
-) -> RangeTest:
+def range_test(setup: Setup, backend: Backend, low: float, high: float, steps: int) -> RangeTest:
     """Train from fresh weights while the rate grows from ``low`` to ``high``, geometrically.
 
-    It ends where the loss has diverged, or once a stop is requested. Groups keep their rates'
-    ratio to that of the optimizer. Nothing is written.
+    It ends where the loss has diverged. Groups keep their rates' ratio to that of the optimizer.
+    Nothing is written.
     """
     plan = _growing(setup, low, high, steps)
     session = Session(replace(setup, plan=plan), backend)
@@ -57,7 +50,7 @@ def range_test(
     mean = 0.0
     try:
         session.begin(None)
-        while session.step < steps and not _diverged(smoothed) and not stop_requested():
+        while session.step < steps and not _diverged(smoothed):
             session.set_sums(np.zeros(3))
             session.run(1)
             losses.append(session.training_metrics().loss)
@@ -65,11 +58,10 @@ def range_test(
             smoothed.append(mean / (1 - _SMOOTHING ** len(losses)))
     finally:
         session.close()
-    diverged = _diverged(smoothed)
     rates = tuple(map(float, plan.rates[: len(losses)]))
-    fall = valley(smoothed[:-1] if diverged else smoothed)
+    fall = valley(smoothed)
     found = None if fall is None else rates[(fall[0] + 2 * fall[1]) // 3]
-    return RangeTest(rates, tuple(losses), tuple(smoothed), found, diverged)
+    return RangeTest(rates, tuple(losses), tuple(smoothed), found, _diverged(smoothed))
 
 
 def valley(losses: Sequence[float]) -> tuple[int, int] | None:

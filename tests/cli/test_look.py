@@ -77,7 +77,7 @@ def test_why_says_what_it_explains(run_in: Run, here: Path) -> None:
         "--class: expected 0, 1, 2, 3, 4, 5, 6, 7, 8 or 9 (got '33'; did you mean '3'?)" in refused
     )
     refused = run_in(here, "look", "-o", "a.jpg", *HOW, status=2).stderr
-    assert "a.jpg: the contact sheet is a PNG, SVG or PDF; choose a name that ends in" in refused
+    assert "a.jpg: the picture is a PNG, SVG or PDF; choose a name that ends in" in refused
 
 
 def test_what_excites_units(run_in: Run, here: Path) -> None:
