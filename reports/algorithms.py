@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +86,14 @@ def _computed(op: Conv2d, backend: Backend) -> Shown:
     x, w = (draw(tensor.shape, np.float32) for tensor in (op.x, op.w))
     exact = direct(op, x.astype(np.float64), w.astype(np.float64))
     ours = ReferenceBackend(1)
-    ways = list[Shown]()
+    ways, refused = list[Shown](), [*filter(None, (each.refusal(op.window) for each in ALGORITHMS))]
     for each in [ours] if backend.name == ours.name else [ours, backend]:
         for engine in each.engines(op, x, w):
-            with suppress(LibraryError):  # of a plan that fails when it runs
+            try:
                 ways.append(_tried(engine, exact))
-    refused = filter(None, (each.refusal(op.window) for each in ALGORITHMS))
-    return {"algorithms": ways, "refused": list(refused)}
+            except LibraryError as error:
+                refused.append(f"{engine.library} {engine.name}: {error}")
+    return {"algorithms": ways, "refused": refused}
 
 
 def _tried(engine: Engine, exact: Array) -> Shown:

@@ -15,7 +15,7 @@ from .libraries.cudnn_library import Cudnn
 from .libraries.layout import Layout
 from .libraries.operand import Operand
 from .libraries.runtime import address_of, cuda_api, frontend
-from .libraries.timing import trial_seconds
+from .libraries.timing import captured_seconds
 
 
 def engines(cudnn: Cudnn, op: Conv2d, x: Array, w: Array) -> Iterator[Engine]:
@@ -45,7 +45,7 @@ def engines(cudnn: Cudnn, op: Conv2d, x: Array, w: Array) -> Iterator[Engine]:
                 # By these two it computes less than the formula, and cuDNN does not tell how much.
                 fast = {"FFT", "WINOGRAD"} & set(noted[engine])
                 told = (noted[engine], None if fast else op.flops(), size)
-                seconds = partial(trial_seconds, launch, stream, 5)
+                seconds = partial(captured_seconds, launch, stream, 5)
                 yield Engine("cuDNN", f"{engine} {order}", *told, run, seconds)
 
 

@@ -52,6 +52,8 @@ def test_a_comparison_tells_errors_and_repeats(tiny, monkeypatch):
     assert [each["repeats"] for each in ways.values()] == [True] * 5 + [False] * 2
     assert ways["off"]["error"] == pytest.approx(odd.off)
     assert all(0 < ways[name]["error"] < 1e-5 for name in list(ways)[:4])
+    (fails,) = one["refused"]
+    assert fails.startswith("odd fails: cuDNN frontend")
     text = found.as_text()
     assert text.index("odd off") < text.index("numpy direct")
     row = r"odd denies +1 ns +2.00 KiB +\d\.\de-1\d +- +no +NONDETERMINISTIC"
