@@ -13,7 +13,7 @@ def test_plans_of_cudnn_have_the_notes_that_let_them_pass(library, frontend, mon
     frontend.names = ["eng1_a", "eng1_b", "eng2_a", "eng2_b", "eng3"]
     frontend.noted = {"FFT": {1}, "NONDETERMINISTIC": {1, 2}, "WINOGRAD": {4}}
     monkeypatch.setattr(engines_module, "frontend", lambda: frontend)
-    monkeypatch.setattr(engines_module, "trial_seconds", lambda launch, stream, count: 0.5)
+    monkeypatch.setattr(engines_module, "captured_seconds", lambda launch, stream, count: 0.5)
     op, x, w = convolution((2, 3, 7, 6), THREE, 4)
     found = list(engines_module.engines(library, op, x.astype("f"), w.astype("f")))
     assert [each.name for each in found[:3]] == ["eng1 nchw", "eng2 nchw", "eng3 nchw"]
