@@ -323,7 +323,8 @@ def _gpu_memory(config: RunConfig, sections: Sections) -> MemoryPlan | None:
     graphs = {name: rewritten(graph, rewrites) for name, graph in sections.graphs().items()}
     streamed = config.data.residency == "stream"
     try:
-        return plan_memory(graphs, run.precision, streamed, run.fuses, calls=run.calls or "best")
+        calls, share = run.calls or "best", bool(config.train.recompute)
+        return plan_memory(graphs, run.precision, streamed, run.fuses, calls=calls, share=share)
     except ConfigError:
         return None
 

@@ -371,6 +371,7 @@ def _options(config: RunConfig) -> Options:
         tune_seconds=inf if run.tune is True else None,
         residency=config.data.residency,
         calls=run.calls or "best",
+        share_memory=bool(config.train.recompute),
     )
 
 

@@ -229,6 +229,11 @@ class TrainConfig(Model):
     accumulate: Annotated[
         Count, "Compute a batch in this many parts and add their gradients: less memory."
     ] = 1
+    recompute: Annotated[
+        Flag,
+        "Compute activations again in backward instead of keeping them: about half the memory, "
+        "more time, the same bits. Default: false.",
+    ] = None
     log_every: Annotated[
         Count | None,
         "Steps between two lines of the log; default: 100, or less, so that there are at least one "

@@ -353,7 +353,7 @@ def trainings(draw: DrawFn) -> Training:
         **_freeze(seed, layers, optimizer),
         **_compression(seed, optimizer),
         "optimizer": optimizer,
-        "train": {"max_steps": 6, "accumulate": parts},
+        "train": {"max_steps": 6, "accumulate": parts, "recompute": seed >> 15 & 3 == 0},
         "evaluate": {"tta": tta, **some},
         "run": {"fusion": draw(st.sampled_from([True, True, True, False])), "tune": False},
     }
