@@ -25,7 +25,8 @@ from .plain import Plain
 from .torch_modules import MODULES, RESERVED, SOURCES, Arrays
 
 Array = NDArray[Any]
-_MADE_OF_LAYERS = (Sequential, Residual, ConcatLayer)
+KNOWN = {*MODULES, *(each.kind for each in (Sequential, Residual, ConcatLayer))}
+"""The kinds of layers that are written as modules."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +40,13 @@ class _Module:
 Named = dict[str, _Module]
 
 
-class _Writer:
+class Writer:
     """The modules of a network, called as its layers, or as torchvision calls them."""
 
-    def __init__(self, plain: Plain) -> None:
-        self._arrays, self._theirs = plain.arrays, their_names(plain.arrays)
+    def __init__(self, layers: Sequence[Layer], arrays: Arrays) -> None:
+        self._arrays, self._theirs = arrays, their_names(arrays)
         if numbered := any(name.startswith("features.") for name in self._theirs.values()):
             self._theirs = {}
-        layers = plain.layers
         flat = bool(layers) and len(layers[0].input_shape) == 1
         row = {"row": _Module("nn.Flatten()", {})} if flat else {}
         modules = row | self._named(layers)
@@ -108,7 +108,7 @@ class Torch(Format):
     def check(self, plain: Plain) -> None:
         super().check(plain)
         for layer in walk(plain.layers):
-            if layer.kind not in {*MODULES, *(each.kind for each in _MADE_OF_LAYERS)}:
+            if layer.kind not in KNOWN:
                 names = {name for op in plain.ops for name in able(type(op))} - {self.kind}
                 raise ExportError(
                     f"layer '{layer.name}' ({layer.kind}): {self.kind} knows the layers of "
@@ -118,7 +118,7 @@ class Torch(Format):
     def files(self, plain: Plain) -> Mapping[str, bytes]:
         from safetensors.numpy import save
 
-        net = _Writer(plain).net
+        net = Writer(plain.layers, plain.arrays).net
         shape, end = (", ".join(map(str, t.shape[1:])) for t in (plain.x, plain.y))
         modules = textwrap.indent(net.text.removeprefix("Layers("), " " * 8).lstrip()
         body = f'''
