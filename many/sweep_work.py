@@ -49,6 +49,7 @@ def run_sweep(trainings: Trainings, search: Search) -> Path:
     path = open_sweep(trainings.base.config, search, trainings.resume)
     sweep = Sweep(path, search, trainings.stop)
     trainings.screen.opening(path, backend, trainings.count, trainings.threads)
+    trainings = trainings.sized(path, backend)
     trainings.side_by_side(partial(_work, trainings, sweep), backend, sweep.give_up)
     return path
 

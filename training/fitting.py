@@ -13,6 +13,7 @@ from ..configs import LoadedConfig, placed
 from ..datasets import Downloads
 from .alone import Company
 from .assemble import Load, data_folder, load_data
+from .batch_size import sized
 from .inference.calibrate import DIVIDED, calibrate
 from .inference.evaluate import evaluate
 from .inference.parts import load_part
@@ -22,6 +23,7 @@ from .records.formats.store import FOLDER, best_checkpoint
 from .records.group import resume_or_start
 from .records.resume import Resume, open_resume
 from .records.runs import AUTO, LATEST, find_run, latest_run_of
+from .signals import check
 from .trainer import train
 from .weights.source import anchored
 
@@ -94,6 +96,10 @@ def fit(
             trained_on = data_folder_of(resumed.checkpoint, listener.notice)
         with_others = company(trained_on)
         root = data_folder(config, data_dir, config.data.root, trained_on)
+        begins = resumed is None or resumed.starts is not None
+        if begins and (with_others is None or with_others.share.ranks == 1):
+            given = (root, downloads, load, listener.notice)
+            config = sized(config, loaded.path, backend, *given, lambda: check(stop_requested))
         done = train(
             config,
             backend,
