@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,9 +12,7 @@ from .arguments import path_text, whole, word
 from .backends.cuda.cards import CARDS
 from .backends.select import Device, foreseen_card
 from .classifier import Classifier, load
-from .common.errors import UsageError
-from .common.machine_load import Others
-from .configs import LoadedConfig, RunConfig, placed
+from .configs import RunConfig, placed
 from .exports.torch_step import torch_steps
 from .fitting import Config, Overrides, changed, read_config
 from .reports.bench import Bench
@@ -80,35 +78,15 @@ def bench(
     """A network's training step timed on this machine, as ``dnnstack bench`` does.
 
     batch_sizes: by default the config's, half and double of it. compare: "torch" times PyTorch's
-    step beside ours. The result has ``batches``, ``as_text()``, ``to_json()`` and
-    ``slower(before)``. Raises DnnstackError.
+    step beside ours. The result has ``batches``, ``as_text()``, ``slower(before)`` and more. Raises
+    DnnstackError.
     """
     if compare is not None:
         word("compare", compare, ("torch",))
-    sizes = (
-        None if batch_sizes is None else [whole("batch_sizes", each) or 0 for each in batch_sizes]
-    )
-    return benched(
-        read_config(config, changed(overrides, device, threads, None)), sizes, compare, log_notice
-    )
-
-
-def benched(
-    loaded: LoadedConfig,
-    sizes: Sequence[int] | None,
-    compare: str | None,
-    notice: Callable[[str], None],
-) -> Bench:
-    """See ``bench``; ``notice`` is told what the user should know meanwhile."""
-    if sizes is not None and not (sizes and min(sizes) > 0):
-        raise UsageError("batch sizes: expected whole numbers of at least 1, such as 32,64,128")
-    peers = None if compare is None else torch_steps
-    backend, others = open_device(loaded, False, True, notice), Others()
-    with placed(loaded):
-        found = timed(loaded.title, loaded.config, loaded.path, backend, sizes, peers, notice)
-    if backend.waiting_threads and (remark := others.remark()):
-        notice(remark)
-    return found
+    sizes = None if batch_sizes is None else [whole("batch_sizes", n) or 0 for n in batch_sizes]
+    loaded = read_config(config, changed(overrides, device, threads, None))
+    backend = open_device(loaded, False, True, log_notice)
+    return timed(loaded, backend, sizes, torch_steps if compare else None, log_notice)
 
 
 @dataclass(frozen=True)

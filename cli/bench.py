@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from ..common.machine_load import Others
 from . import console, options, plugins
 
 if TYPE_CHECKING:
@@ -72,14 +73,19 @@ def bench(
     from ..common.errors import ConfigError, explaining
     from ..common.files import atomic_write
     from ..configs import load_config
+    from ..exports.torch_step import torch_steps
     from ..fitting import changed
-    from ..looking import benched
+    from ..reports.bench import bench as timed
     from ..reports.bench import read_bench
+    from ..training.fitting import open_device
 
     before = None if baseline is None else read_bench(baseline)
-    changes: list[Any] = [*overrides, *changed((), device, threads, None)]
-    loaded = load_config(reference, changes, plugins.opened(plugin))
-    found = benched(loaded, sizes, compare, console.note)
+    changes = [*overrides, *changed((), device, threads, None)]
+    loaded, others = load_config(reference, changes, plugins.opened(plugin)), Others()
+    backend = open_device(loaded, False, True, console.note)
+    found = timed(loaded, backend, sizes, torch_steps if compare else None, console.note)
+    if backend.waiting_threads and (remark := others.remark()):
+        console.note(remark)
     slower = [] if before is None else found.slower(before)
     console.show(found, as_json, found.as_text, indent=1)
     if output is not None:

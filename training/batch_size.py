@@ -69,8 +69,8 @@ def sized(
     name = samples_of(info.shape)
     others = "; ".join(f"{size}: {rate:,.0f}" for size, rate in rates.items() if size != best)
     notice(
-        f"batch size {best}: {rates[best]:,.0f} {name}/s{others and '; '}{others}; the smallest within "
-        f"5% of the fastest is taken, and optimizer.lr stays {config.optimizer.lr:g}"
+        f"batch size {best}: {rates[best]:,.0f} {name}/s{others and '; '}{others}; the smallest "
+        f"within 5% of the fastest is taken, and optimizer.lr stays {config.optimizer.lr:g}"
     )
     return with_batch(config, best)
 
