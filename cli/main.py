@@ -35,6 +35,7 @@ from .look import look, why
 from .lr_find import lr_find
 from .new import new
 from .predict import predict
+from .race import race
 from .report import report
 from .runs import runs
 from .serve import serve
@@ -82,7 +83,7 @@ def dnnstack() -> None:
 for command in (
     *(train, sweep, report, evaluate, compare, predict, look, why, compress, export, serve),
     *(new, runs, suspects, weights, data, import_, summary, graph, explain, step, check),
-    *(lr_find, bench, lab, config, doctor),
+    *(lr_find, bench, race, lab, config, doctor),
 ):
     command.params.extend(options.loudness())
     command.context_class = usage.Context

@@ -7,38 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import (
     BeforeValidator,
     Field,
+    PlainSerializer,
     PrivateAttr,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
 )
 
-from ...common.options import (
-    LARGEST,
-    Count,
-    Form,
-    NotNegative,
-    OptionError,
-    either,
-    is_number,
-    is_whole,
-    some_of,
-)
+from ...common.options import LARGEST, Count, NotNegative, either, is_number, is_whole, some_of
 from ...common.targets import EVERY_METRIC
 from ...layers.parallel import SPACE
-from .base import (
-    Aside,
-    Epochs,
-    Flag,
-    Formed,
-    Model,
-    Threads,
-    checked,
-    matching,
-    omitting,
-    problem,
-    tupled,
-)
+from .base import Aside, Epochs, Flag, Model, Threads, checked, matching, omitting, problem, tupled
 from .compression import PruneConfig, ShareConfig
 from .dataset_base import Folder
 from .datasets import Dataset
@@ -120,14 +99,16 @@ Validation = Annotated[
 
 def _batch_size(value: Any) -> Any:
     if is_whole(value) and value < 1:
-        raise OptionError("expected a whole number of at least 1, or auto", words=("auto",))
+        raise problem("expected a number of at least 1, or auto", words=("auto",))
     return 0 if value == "auto" else value
 
 
 _BATCH = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": LARGEST}, {"enum": ["auto"]}]}
 BatchSize = Annotated[
     Annotated[int, Field(le=LARGEST)],
-    Formed(Form(_batch_size, lambda size: size or "auto", _BATCH)),
+    BeforeValidator(_batch_size),
+    PlainSerializer(lambda size: size or "auto"),
+    WithJsonSchema(_BATCH),
 ]
 """0 stands for ``auto`` until a training has chosen."""
 
