@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from .many.statistics import GroupReport as GroupReport
     from .plugins.checking import check_gradients as check_gradients
     from .plugins.loading import load_plugin as load_plugin
-    from .racing import Race as Race
-    from .racing import race as race
     from .reporting import report as report
     from .reports.bench import Bench as Bench
     from .reports.callbacks import Callback as Callback
@@ -68,7 +66,6 @@ _HOMES = {
     "History": "reports.history",
     "Imported": "imports.onnx_run",
     "Prediction": "training.inference.predict",
-    "Race": "racing",
     "RateRange": "reports.rate_range",
     "Run": "looking",
     "RunConfig": "configs",
@@ -86,7 +83,6 @@ _HOMES = {
     "load_plugin": "plugins.loading",
     "lr_find": "checking",
     "network_graph": "fitting",
-    "race": "racing",
     "report": "reporting",
     "runs": "looking",
     "step": "checking",

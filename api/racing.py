@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,15 +12,13 @@ from typing import Annotated, Any
 
 from annotated_types import MaxLen, MinLen
 
-from .arguments import path_or_none, path_text, whole, word
-from .backends.select import Device
 from .classifier import Classifier
 from .common.errors import CheckpointError, TrainingError, UsageError, explaining
 from .common.files import atomic_write, read_regular, sha256_file
 from .common.printable import paragraph
 from .common.records import dataclass
 from .common.typed_json import Finite, Name, from_json
-from .fitting import Overrides, changed, read_config, teller
+from .fitting import changed, read_config
 from .grouping import trained
 from .many.statistics import report_group
 from .reports.callbacks import Told
@@ -32,11 +29,10 @@ from .training.inference.trained import Trained
 from .training.records.formats.store import FOLDER, best_checkpoint
 from .training.records.group import read_group
 from .training.records.runs import LONGEST_CONFIG
-from .wording import in_python
 
 RECORDS = {"cifar10-airbench-muon": 0.94, "cifar10-fast": 0.94, "mnist-fast": 0.99}
 """The packaged configs that race, with the mean accuracy on the test set that each claims."""
-SEEDS, LEVEL = 25, 0.01
+LEVEL = 0.01
 _LARGEST_FILE = 1 << 20
 Several = Annotated[tuple[Finite, ...], MinLen(2)]
 
@@ -80,30 +76,6 @@ class Race:
         )
 
 
-@in_python
-def race(
-    name: str,
-    *,
-    seeds: int = SEEDS,
-    overrides: Overrides = (),
-    device: Device | None = None,
-    threads: int | None = None,
-    runs_dir: str | os.PathLike[str] = "runs",
-    data_dir: str | os.PathLike[str] | None = None,
-    offline: bool = False,
-    verbose: bool = False,
-) -> Race:
-    """Run a record's config with its seeds, and test its claim, as ``dnnstack race`` does.
-
-    The result has ``holds``, ``mean``, ``p``, ``accuracies`` and ``seconds``. Raises DnnstackError,
-    and KeyboardInterrupt after Ctrl-C.
-    """
-    word("name", name, RECORDS)
-    count, changes = whole("seeds", seeds) or 0, changed(overrides, device, threads, None)
-    folders = Path(path_text("runs_dir", runs_dir)), path_or_none("data_dir", data_dir)
-    return raced(name, count, changes, *folders, offline, teller(verbose))[0]
-
-
 def raced(
     name: str,
     count: int,
@@ -113,18 +85,25 @@ def raced(
     offline: bool,
     say: Callable[[str], None],
 ) -> tuple[Race, Path]:
-    """See ``race``; its result, and the file that it was stored in."""
+    """Train a record's config with so many seeds, and test its claim on the test set.
+
+    changes: as of ``--set``. Returns the result, and the file beside the runs that it was stored
+    in. Raises DnnstackError, and KeyboardInterrupt after Ctrl-C.
+    """
     if count < 2:
         raise UsageError(f"seeds: expected at least 2, for the spread of a mean (got {count})")
     folder, config = runs_dir / f"race-{name}", f"{name}.yaml"
     own, where = changed(changes, None, None, folder), None if data_dir is None else str(data_dir)
     planned = ("seeds", count, False)
+    loaded = read_config(config, own)
+    if not loaded.packaged:
+        raise UsageError(f"{loaded.path}: is not the record's config; race in another folder")
     call = Call(config, own, planned, data_dir=where, offline=offline)
     path = trained(call, say, lambda: Told((), say, say))
     report = report_group(path)
     if report.finished < count:
         raise TrainingError(f"{path}: not every seed finished its training, so there is no result")
-    backend = open_device(read_config(config, own), False, True, say)
+    backend = open_device(loaded, False, True, say)
     accuracies, versions = [], dict[str, str]()
     for run in report.runs:
         last = Trained.of(best_checkpoint(path / run / FOLDER))

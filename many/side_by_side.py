@@ -49,7 +49,6 @@ def train_group(
     trainings.screen.opening(path, backend, trainings.count, trainings.threads)
     held = lock_group(path)
     with nullcontext() if held is None else held:
-        trainings = trainings.sized(path, backend)
         if backend is None or trainings.count > 1:
             return path, _side_by_side(trainings, path, backend, ())
         failed: set[str] = set()

@@ -14,19 +14,17 @@ from ..backends.base import Backend
 from ..backends.keeping import Keeping
 from ..common.errors import BackendUnavailableError, DnnstackError
 from ..common.machine import available_threads
-from ..configs import LoadedConfig, RunConfig, load_config, placed
+from ..configs import LoadedConfig, RunConfig, placed
 from ..datasets import Downloads, ImageSet, Split
 from ..datasets.columns import Columns
 from ..datasets.integer_pixels import Depth
 from ..layers.composite import walk
-from ..training import fitting, signals
+from ..training import fitting
 from ..training.assemble import Load, build_network, data_folder, describe_data, load_data
-from ..training.batch_size import sized
 from ..training.listener import Listener, Summary
 from ..training.records.resume import Resume
-from ..training.records.runs import CONFIG
+from ..training.signals import interruptible
 from ..training.trainer import check_loggers
-from .group import runs_of
 from .screen import Say, Screen
 from .together import Together, check_together
 from .workers import Crew
@@ -114,44 +112,36 @@ class Trainings:
         if self.count > 1:
             root = self._data_folder()
             with placed(self.base):
-                signals.interruptible(
+                interruptible(
                     lambda: self.data(self.base.config, "train", root, self.downloads), self.stop
                 )
         return backend
-
-    def sized(self, path: Path, backend: Backend | None) -> Trainings:
-        """With one batch size for all, if it is ``auto``: that of a run in the group's folder, or
-        chosen now, by ``backend``, or in a process of its own.
-
-        Raises DnnstackError.
-        """
-        if self.base.config.data.batch_size:
-            return self
-        begun = [run / CONFIG for run in runs_of(path) if (run / CONFIG).is_file()]
-
-        def chosen(backend: Backend | None = backend) -> int:
-            if begun:
-                return load_config(begun[0]).config.data.batch_size
-            base, root = self.base, self._data_folder()
-            given = (root, self.downloads, self.data, self.screen.notice, self._check)
-            with placed(base):
-                found = sized(base.config, base.path, backend or self.device(), *given)
-            return found.data.batch_size
-
-        size = chosen() if begun or backend else int(_apart(lambda: str(chosen())))
-        own = f"data.batch_size={size}"
-        return replace(self, loaded=lambda settings: self.loaded([own, *settings]))
-
-    def _check(self) -> None:
-        signals.check(self.stop)
 
     def _try_device(self) -> None:
         """Open a GPU in a process of its own, for one that is open here is lost to workers.
 
         Raises BackendUnavailableError.
         """
-        if self.base.config.run.device == "cuda":
-            _apart(lambda: self.device().name)
+        if self.base.config.run.device != "cuda":
+            return
+        ours, theirs = os.pipe()
+        pid = os.fork()
+        if not pid:
+            status = 1
+            try:
+                os.close(ours)
+                self.device()
+                status = 0
+            except DnnstackError as error:
+                os.write(theirs, str(error).encode()[: select.PIPE_BUF])
+            finally:
+                os._exit(status)
+        os.close(theirs)
+        with open(ours, "rb") as pipe:
+            said = pipe.read().decode(errors="replace")
+        os.waitpid(pid, 0)
+        if said:
+            raise BackendUnavailableError(said)
 
     def layers(self) -> int:
         """Layers of the config's network, those inside of others included."""
@@ -214,28 +204,3 @@ class Trainings:
                 work(screen.hear, ends, backend)
         finally:
             screen.close()
-
-
-def _apart(work: Callable[[], str]) -> str:
-    """What ``work`` says in a process of its own; what it opens there is not open here.
-
-    Raises BackendUnavailableError with the message of its error.
-    """
-    ours, theirs = os.pipe()
-    pid = os.fork()
-    if not pid:
-        status = 1
-        try:
-            os.close(ours)
-            os.write(theirs, work().encode())
-            status = 0
-        except DnnstackError as error:
-            os.write(theirs, str(error).encode()[: select.PIPE_BUF])
-        finally:
-            os._exit(status)
-    os.close(theirs)
-    with open(ours, "rb") as pipe:
-        said = pipe.read().decode(errors="replace")
-    if os.waitpid(pid, 0)[1]:
-        raise BackendUnavailableError(said or "a process that tried the device was ended")
-    return said

@@ -98,8 +98,13 @@ def fit(
         root = data_folder(config, data_dir, config.data.root, trained_on)
         begins = resumed is None or resumed.starts is not None
         if begins and (with_others is None or with_others.share.ranks == 1):
-            given = (root, downloads, load, listener.notice)
-            config = sized(config, loaded.path, backend, *given, lambda: check(stop_requested))
+
+            def count() -> int:
+                data = (load or load_data)(config, "train", root, downloads, None)
+                return len(data) if data.held is None else int((~data.held).sum())
+
+            own = (root, count, listener.notice, lambda: check(stop_requested))
+            config = sized(config, loaded.path, backend, *own)
         done = train(
             config,
             backend,
