@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Annotated, Any
 
-from annotated_types import MaxLen, MinLen
+from annotated_types import Interval, MaxLen, MinLen
 
 from .classifier import Classifier
 from .common.errors import CheckpointError, TrainingError, UsageError, explaining
@@ -34,7 +35,7 @@ RECORDS = {"cifar10-airbench-muon": 0.94, "cifar10-fast": 0.94, "mnist-fast": 0.
 """The packaged configs that race, with the mean accuracy on the test set that each claims."""
 LEVEL = 0.01
 _LARGEST_FILE = 1 << 20
-Several = Annotated[tuple[Finite, ...], MinLen(2)]
+Accuracy = Annotated[float, Interval(ge=0, le=1)]
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,11 @@ class Race:
     """
 
     name: Name
-    target: Finite
+    target: Accuracy
     config: Annotated[str, MaxLen(LONGEST_CONFIG)]
     seeds: tuple[Name, ...]
-    accuracies: Several
-    seconds: Several
+    accuracies: Annotated[tuple[Accuracy, ...], MinLen(2)]
+    seconds: Annotated[tuple[Finite, ...], MinLen(2)]
     mean: Finite
     p: Finite
     versions: dict[Name, Name]
@@ -147,7 +148,7 @@ def verified(path: Path) -> tuple[Race, list[str]]:
             wrong.append(f"{key}: {getattr(found, key)} should be {value}")
     for name, digest in found.files.items():
         file = path.parent / name
-        inside = not Path(name).is_absolute() and ".." not in Path(name).parts
-        if not (inside and file.is_file() and sha256_file(file) == digest):
+        inside = not os.path.isabs(name) and ".." not in Path(name).parts
+        if not (inside and os.path.isfile(file) and sha256_file(file) == digest):
             wrong.append(f"{name}: is not the file that was stored")
     return found, wrong

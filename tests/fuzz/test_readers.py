@@ -23,6 +23,7 @@ READS = {
 }
 SYSTEM = "of the system, or of this program"
 READERS = {
+    "api/racing.py": "race",
     "api/several.py": SYSTEM,
     "backends/cuda/libraries/kept.py": "plan",
     "backends/cuda/libraries/kernels.py": SYSTEM,
@@ -68,6 +69,7 @@ READERS = {
     "lab/program.py": "code, which runs if the user names it",
     "plugins/loading.py": "code, which runs if the user allows it",
     "plugins/trust.py": "what the user has allowed, in a folder of his own",
+    "reports/bench.py": "bench",
     "reports/doctor_gpu.py": SYSTEM,
     "reports/loggers/wandb.py": "what it has written itself; a failure ends no training",
     "reports/plots.py": "metrics",
