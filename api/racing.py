@@ -126,7 +126,7 @@ def raced(
     )
     file = folder / f"{path.name}.json"
     with explaining(file, "cannot be written"):
-        atomic_write(file, f"{json.dumps(found.to_json(), indent=1)}\n".encode())
+        atomic_write(file, json.dumps(found.to_json(), indent=1).encode())
     return found, file
 
 

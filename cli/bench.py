@@ -90,7 +90,7 @@ def bench(
     console.show(found, as_json, found.as_text, indent=1)
     if output is not None:
         with explaining(output, "cannot be written", "name another file", ConfigError):
-            atomic_write(output, f"{json.dumps(found.to_json(), indent=1)}\n".encode())
+            atomic_write(output, json.dumps(found.to_json(), indent=1).encode())
     for text in slower:
         console.error(f"slower than in {baseline}: {text}")
     return 1 if slower else 0

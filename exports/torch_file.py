@@ -25,8 +25,7 @@ from .plain import Plain
 from .torch_modules import MODULES, RESERVED, SOURCES, Arrays
 
 Array = NDArray[Any]
-KNOWN = {*MODULES, *(each.kind for each in (Sequential, Residual, ConcatLayer))}
-"""The kinds of layers that are written as modules."""
+_MADE_OF_LAYERS = {each.kind for each in (Sequential, Residual, ConcatLayer)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +96,11 @@ def _called(name: str, *given: Named) -> _Module:
     return _Module(f"{name}({', '.join(texts)})", state)
 
 
+def is_written(layer: Layer) -> bool:
+    """Whether a layer has a module, which those of plugins have not."""
+    return layer.kind in MODULES or layer.kind in _MADE_OF_LAYERS
+
+
 class Torch(Format):
     """A Python file with a module of PyTorch, and its weights in a .safetensors file beside it."""
 
@@ -108,7 +112,7 @@ class Torch(Format):
     def check(self, plain: Plain) -> None:
         super().check(plain)
         for layer in walk(plain.layers):
-            if layer.kind not in KNOWN:
+            if not is_written(layer):
                 names = {name for op in plain.ops for name in able(type(op))} - {self.kind}
                 raise ExportError(
                     f"layer '{layer.name}' ({layer.kind}): {self.kind} knows the layers of "

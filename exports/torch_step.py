@@ -13,7 +13,7 @@ from ..common.errors import BackendUnavailableError, ExportError
 from ..layers.composite import walk
 from ..training.session import Session
 from ..training.timing import Series
-from .torch_file import KNOWN, Writer
+from .torch_file import Writer, is_written
 from .torch_modules import SOURCES
 
 _RULES = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
@@ -78,7 +78,7 @@ def torch_steps(
         )
     config, network = session.setup.config, session.network
     layers = network.scoring()
-    kinds = [("layer", each.kind) for each in walk(layers) if each.kind not in KNOWN]
+    kinds = [("layer", each.kind) for each in walk(layers) if not is_written(each)]
     kinds += [("loss", network.loss.kind)] * (network.loss.kind != "cross_entropy")
     kinds += [("optimizer", config.optimizer.type)] * (config.optimizer.type not in _RULES)
     for what, kind in kinds[:1]:
