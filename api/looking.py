@@ -86,7 +86,7 @@ def bench(
     sizes = None if batch_sizes is None else [whole("batch_sizes", n) or 0 for n in batch_sizes]
     loaded = read_config(config, changed(overrides, device, threads, None))
     backend = open_device(loaded, False, True, log_notice)
-    return timed(loaded, backend, sizes, torch_steps if compare else None, log_notice)
+    return timed(loaded, backend, sizes, torch_steps() if compare else None, log_notice)
 
 
 @dataclass(frozen=True)

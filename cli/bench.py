@@ -83,7 +83,7 @@ def bench(
     changes = [*overrides, *changed((), device, threads, None)]
     loaded, others = load_config(reference, changes, plugins.opened(plugin)), Others()
     backend = open_device(loaded, False, True, console.note)
-    found = timed(loaded, backend, sizes, torch_steps if compare else None, console.note)
+    found = timed(loaded, backend, sizes, torch_steps() if compare else None, console.note)
     if backend.waiting_threads and (remark := others.remark()):
         console.note(remark)
     slower = [] if before is None else found.slower(before)

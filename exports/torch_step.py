@@ -62,20 +62,23 @@ def steps(state, x, y, loss, rule, options, device, threads, precision, compiled
 """
 
 
-def torch_steps(
-    session: Session, backend: Backend, notice: Callable[[str], None]
-) -> dict[str, Series]:
-    """PyTorch's steps of a session's network, from the same weights: ``torch``, as it is called,
-    and ``torch.compile``, unless that fails, which ``notice`` is told.
-
-    They have neither augmentation nor groups, clipping and averages, and a rate of zero. Raises
-    ExportError for what has no translation, BackendUnavailableError without PyTorch.
-    """
+def torch_steps() -> Callable[[Session, Backend, Callable[[str], None]], dict[str, Series]]:
+    """What makes PyTorch's steps of a session. Raises BackendUnavailableError without PyTorch."""
     if importlib.util.find_spec("torch") is None:
         raise BackendUnavailableError(
             "PyTorch is not installed, so there is nothing to compare with: "
             "python3 -m pip install torch"
         )
+    return _steps
+
+
+def _steps(session: Session, backend: Backend, notice: Callable[[str], None]) -> dict[str, Series]:
+    """From the same weights: ``torch``, as it is called, and ``torch.compile``, unless that fails,
+    which ``notice`` is told.
+
+    They have neither augmentation nor groups, clipping and averages, and a rate of zero. Raises
+    ExportError for what has no translation.
+    """
     config, network = session.setup.config, session.network
     layers = network.scoring()
     kinds = [("layer", each.kind) for each in walk(layers) if not is_written(each)]

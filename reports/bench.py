@@ -96,13 +96,14 @@ class Bench:
         """What of ours takes longer than before by more than the noise of both: no quartiles
         overlap.
 
-        Raises UsageError for a measurement of another backend, or of other batch sizes alone.
+        Raises UsageError for another config or backend, or other batch sizes alone.
         """
         known = {each.batch_size: each.seconds for each in before.batches}
-        if self.backend != before.backend or not any(b.batch_size in known for b in self.batches):
-            sizes = ", ".join(map(str, known))
+        same = (self.config, self.backend) == (before.config, before.backend)
+        if not same or not any(each.batch_size in known for each in self.batches):
             raise UsageError(
-                f"the baseline is of {before.backend} and batch sizes of {sizes}; measure the same"
+                f"the baseline is of {before.config} on {before.backend}, with batch sizes of "
+                f"{', '.join(map(str, known))}; measure the same"
             )
         return [
             f"batch {each.batch_size}, {name}: {time_text(then[1])} -> {time_text(now[1])}"

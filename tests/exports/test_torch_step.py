@@ -40,7 +40,7 @@ def torch(monkeypatch) -> Any:
 def _steps(config, backend):
     told: list[str] = []
     with made_up(config, Path("x"), backend, print) as session:
-        return torch_steps(session, backend, told.append), told
+        return torch_steps()(session, backend, told.append), told
 
 
 @pytest.mark.parametrize(

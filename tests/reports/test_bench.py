@@ -149,9 +149,9 @@ def test_what_is_slower_by_more_than_the_noise_of_both(tmp_path):
     ]
     assert len(now(update=slow, forward=slow).slower(before)) == 2
     others = replace(FOUND.batches[0], batch_size=32)
-    for other in (replace(FOUND, backend="cuda"), replace(FOUND, batches=(others,))):
-        with pytest.raises(UsageError, match="is of onednn and batch sizes of 64; measure the"):
-            other.slower(before)
+    for other in ({"config": "x.yaml"}, {"backend": "cuda"}, {"batches": (others,)}):
+        with pytest.raises(UsageError, match=r"is of tiny.yaml on onednn, with batch sizes of 64;"):
+            replace(FOUND, **other).slower(before)
     path.write_text("{}")
     with pytest.raises(
         ConfigError, match=r"before.json: is no measurement of bench: config: Field"
