@@ -14,11 +14,11 @@ from typing import Annotated, Any
 from annotated_types import Interval, MaxLen, MinLen
 
 from .classifier import Classifier
-from .common.errors import CheckpointError, TrainingError, UsageError, explaining
-from .common.files import atomic_write, read_regular, sha256_file
+from .common.errors import TrainingError, UsageError
+from .common.files import sha256_file
 from .common.printable import paragraph
 from .common.records import dataclass
-from .common.typed_json import Finite, Name, from_json
+from .common.typed_json import Finite, Name
 from .fitting import changed, read_config
 from .grouping import trained
 from .many.statistics import report_group
@@ -27,6 +27,7 @@ from .several import Call
 from .training.fitting import open_device
 from .training.inference.intervals import above, probability_text
 from .training.inference.trained import Trained
+from .training.records.formats.record import read_typed, write_record
 from .training.records.formats.store import FOLDER, best_checkpoint
 from .training.records.group import read_group
 from .training.records.runs import LONGEST_CONFIG
@@ -34,7 +35,6 @@ from .training.records.runs import LONGEST_CONFIG
 RECORDS = {"cifar10-airbench-muon": 0.94, "cifar10-fast": 0.94, "mnist-fast": 0.99}
 """The packaged configs that race, with the mean accuracy on the test set that each claims."""
 LEVEL = 0.01
-_LARGEST_FILE = 1 << 20
 Accuracy = Annotated[float, Interval(ge=0, le=1)]
 
 
@@ -124,19 +124,14 @@ def raced(
         versions,
         {str(each.relative_to(folder)): sha256_file(each) for each in files},
     )
-    file = folder / f"{path.name}.json"
-    with explaining(file, "cannot be written"):
-        atomic_write(file, json.dumps(found.to_json(), indent=1).encode())
-    return found, file
+    file = f"{path.name}.json"
+    write_record(folder, file, json.dumps(found.to_json(), indent=1).encode())
+    return found, folder / file
 
 
 def verified(path: Path) -> tuple[Race, list[str]]:
     """A stored race, and what of it is not so: mean, p, digests. Raises CheckpointError."""
-    try:
-        found = from_json(read_regular(path, _LARGEST_FILE), Race)
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise CheckpointError(f"{path}: is no result of a race: {why}") from None
+    found = read_typed(path, LONGEST_CONFIG, Race)
     wrong = []
     if found.target != RECORDS.get(found.name):
         wrong.append(f"target: {found.target} is not what {found.name} claims")

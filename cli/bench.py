@@ -75,11 +75,12 @@ def bench(
     from ..configs import load_config
     from ..exports.torch_step import torch_steps
     from ..fitting import changed
+    from ..reports.bench import Bench
     from ..reports.bench import bench as timed
-    from ..reports.bench import read_bench
     from ..training.fitting import open_device
+    from ..training.records.formats.record import read_typed
 
-    before = None if baseline is None else read_bench(baseline)
+    before = None if baseline is None else read_typed(baseline, 1 << 20, Bench)
     changes = [*overrides, *changed((), device, threads, None)]
     loaded, others = load_config(reference, changes, plugins.opened(plugin)), Others()
     backend = open_device(loaded, False, True, console.note)

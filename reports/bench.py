@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from ..backends.base import Backend, Limits
-from ..common.errors import ConfigError, UsageError
-from ..common.files import read_regular
+from ..common.errors import UsageError
 from ..common.printable import html_text, paragraph
 from ..common.records import dataclass
-from ..common.text import samples_of, versions_text
-from ..common.typed_json import Count, Finite, Name, from_json
+from ..common.text import versions_text
+from ..common.typed_json import Count, Finite, Name
 from ..configs import LoadedConfig, RunConfig, placed
 from ..training.assemble import check_declared, describe_data
 from ..training.records.numerics import versions_of
@@ -30,7 +29,6 @@ from .units import bytes_text, time_text
 
 _ROUNDS, _REPEATS = 9, 3
 _PHASES = ("forward", "backward", "update")
-_LARGEST_FILE = 1 << 20
 Peers = Callable[[Session, Backend, Callable[[str], None]], dict[str, Series]]
 """Other programs' steps for a session, by name."""
 
@@ -47,7 +45,6 @@ class Timed:
     batch_size: Count
     seconds: dict[Name, tuple[Finite, Finite, Finite]]
     ratios: dict[Name, Finite]
-    samples_per_second: Finite
     bytes: Count | None
     fraction_of_limit: Finite | None
 
@@ -68,11 +65,10 @@ class Timed:
 
 @dataclass(frozen=True)
 class Bench:
-    """The steps of a config on this machine; ``samples``: what its samples are called."""
+    """The steps of a config on this machine."""
 
     config: str
     backend: Name
-    samples: Name
     versions: dict[Name, Name]
     batches: tuple[Timed, ...]
 
@@ -85,7 +81,7 @@ class Bench:
     def as_text(self) -> str:
         """A row for each batch size and program."""
         about = f"A training step of {self.config} on {self.backend}"
-        head = ["batch", "step of", *_PHASES, "whole step", "quartiles", f"{self.samples}/s"]
+        head = ["batch", "step of", *_PHASES, "whole step", "quartiles", "samples/s"]
         rows = [
             [*head, "memory", "of limit", "/ ours"],
             *(r for b in self.batches for r in b.rows()),
@@ -137,17 +133,7 @@ def bench(
         limits = backend.limits(config.run.precision)
         given = (loaded.path, backend, limits, peers, notice)
         found = tuple(_timed(with_batch(config, size), *given) for size in sizes)
-    samples, versions = samples_of(info.shape), versions_of(backend)
-    return Bench(loaded.title, backend.name, samples, versions, found)
-
-
-def read_bench(path: Path) -> Bench:
-    """What ``to_json`` gave, from a file. Raises ConfigError."""
-    try:
-        return from_json(read_regular(path, _LARGEST_FILE), Bench)
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"{path}: is no measurement of bench: {why}; make a new one") from None
+    return Bench(loaded.title, backend.name, versions_of(backend), found)
 
 
 def _timed(
@@ -188,7 +174,6 @@ def _timed(
         size,
         {name: (low, middle, high) for name, (low, middle, high) in quartiles.items()},
         {name: median(np.divide(spent[name], spent["step"])) for name in sides},
-        size / step,
         None if needs is None else needs.total,
         ratio(least, step),
     )

@@ -104,7 +104,7 @@ def test_a_verification_names_what_is_not_so(stored, tmp_path, capsys):
     assert main(["race", "--verify", str(file)]) == 1
     assert f"{file}: digits-seeds/seed-2/log.jsonl: is not" in capsys.readouterr().err
     file.write_text(json.dumps({**told, "accuracies": [0.5]}))
-    with pytest.raises(CheckpointError, match="is no result of a race: accuracies"):
+    with pytest.raises(CheckpointError, match=r"seeds.json: cannot be read: accuracies"):
         verified(file)
 
 

@@ -26,7 +26,7 @@ from dnnstack.reports import (
     sweep_plots,
     sweep_text,
 )
-from dnnstack.reports.bench import Bench, Timed, read_bench
+from dnnstack.reports.bench import Bench, Timed
 from dnnstack.reports.compressed_runs import compressed_runs
 from dnnstack.reports.compression import report_compression
 from dnnstack.reports.sweep_report import described, report_sweep
@@ -34,6 +34,7 @@ from dnnstack.training.compressed.place import Measured, Record, StageResult
 from dnnstack.training.compressed.sensitivity import Curves, PrunedPoint, Sensitivity, SharedPoint
 from dnnstack.training.records.formats.checkpoint import Checkpoint
 from dnnstack.training.records.formats.dnnz import compressed_bytes
+from dnnstack.training.records.formats.record import read_typed
 from dnnstack.training.records.formats.run_log import LOG
 from dnnstack.training.records.formats.state import START
 from dnnstack.training.records.group import Group, write_group
@@ -266,16 +267,15 @@ _LOADED = json.loads(_written(_SEARCH))
 _BENCH = Bench(
     "x.yaml",
     "onednn",
-    "pictures",
     {"threads": "2"},
-    (Timed(64, {"step": (1.0, 2.0, 3.0)}, {"torch": 1.5}, 32.0, 2048, 0.25),),
+    (Timed(64, {"step": (1.0, 2.0, 3.0)}, {"torch": 1.5}, 2048, 0.25),),
 )
 _RACE = Race("x", 0.5, "name: x\n", ("a", "b"), (0.5, 0.6), (1.0, 2.0), 0.55, 0.25, {}, {"a": "0"})
 
 
 def _read_bench_file(data: bytes, folder: Path) -> None:
     (folder / "x.json").write_bytes(data)
-    _BENCH.slower(read_bench(folder / "x.json"))
+    _BENCH.slower(read_typed(folder / "x.json", 1 << 20, Bench))
 
 
 def _read_race(data: bytes, folder: Path) -> None:
