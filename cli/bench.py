@@ -16,12 +16,11 @@ if TYPE_CHECKING:
 
 
 def _sizes(ctx: click.Context, option: click.Parameter, text: str | None) -> list[int] | None:
-    try:
-        return None if text is None else [int(part) for part in text.split(",")]
-    except ValueError:
-        raise click.BadParameter(
-            f"expected whole numbers, such as 32,64,128 (got '{text}')", ctx, option
-        ) from None
+    parts = [] if text is None else text.split(",")
+    if not all(part.isdecimal() and int(part) for part in parts):
+        wanted = "expected whole numbers of at least 1, such as 32,64,128"
+        raise click.BadParameter(f"{wanted} (got '{text}')", ctx, option)
+    return [*map(int, parts)] or None
 
 
 @click.command(
