@@ -73,8 +73,8 @@ def torch_steps() -> Callable[[Session, Backend, Callable[[str], None]], dict[st
 
 
 def _steps(session: Session, backend: Backend, notice: Callable[[str], None]) -> dict[str, Series]:
-    """From the same weights: ``torch``, as it is called, and ``torch.compile``, unless that fails,
-    which ``notice`` is told.
+    """From the same weights: ``torch``, as it is called, and ``torch.compile``; one that fails is
+    left out, which ``notice`` is told.
 
     They have neither augmentation nor groups, clipping and averages, and a rate of zero. Raises
     ExportError for what has no translation.
@@ -95,7 +95,6 @@ def _steps(session: Session, backend: Backend, notice: Callable[[str], None]) ->
     text = _PROGRAM.format(
         classes="\n".join(SOURCES.values()), net=net.text.replace("\n", "\n    ")
     )
-    exec(compile(text, "compared", "exec"), program)
     drawn, size, loss = np.random.default_rng(1), session.plan.batch_size, config.loss.options()
     targets: Any = drawn.integers(0, network.classes, size)
     if network.loss.target != "class":
@@ -111,11 +110,15 @@ def _steps(session: Session, backend: Backend, notice: Callable[[str], None]) ->
         max(backend.waiting_threads, 1),
         backend.precision(config.run.precision),
     )
-    found = {"torch": program["steps"](*given, False)}
-    try:
-        found["torch.compile"] = program["steps"](*given, True)
-    # Whatever it is that a compiler lacks.
-    except Exception as error:
-        why = str(error).strip().partition("\n")[0]
-        notice(f"torch.compile fails, so it is left out: {type(error).__name__}: {why}")
+    found: dict[str, Series] = {}
+    for name in ("torch", "torch.compile"):
+        try:
+            exec(compile(text, "compared", "exec"), program)
+            found[name] = program["steps"](*given, name != "torch")
+        # Whatever it is that PyTorch, or a compiler, lacks.
+        except Exception as error:
+            why = str(error).strip().partition("\n")[0]
+            notice(f"{name} fails, so it is left out: {type(error).__name__}: {why}")
+        else:
+            notice(f"beside {name} of PyTorch {program['torch'].__version__}")
     return found
