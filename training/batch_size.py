@@ -35,9 +35,9 @@ def sized(
 ) -> RunConfig:
     """The config with the batch size that is chosen where ``auto`` leaves it open.
 
-    The first run of a group chooses for all. root: the data folder. ``count()``: the samples of a
-    data set that has to be read for that; ``notice`` is told all rates; what ``check`` raises ends
-    the search. Raises DnnstackError if no size can be run.
+    The first run of a group chooses for all. root: the data folder. ``count()``: the samples of the
+    training set, where that has to be read for it. ``notice`` is told all rates; what ``check``
+    raises ends the search. Raises DnnstackError if no size can be run.
     """
     folder = Path(config.run.dir)
     shared = not config.data.batch_size and is_group(folder)
@@ -49,8 +49,7 @@ def sized(
         if config.data.batch_size:
             return config
         info = describe_data(config, root)
-        known = info.train_count
-        most = count() if known is None else len(foreseen(config, info, known)[0])
+        most = len(foreseen(config, info, info.train_count or count())[0])
         rates = _rates(config, file, backend, most, notice, check)
         best = next(size for size in rates if rates[size] >= _ENOUGH * max(rates.values()))
         told = "; ".join(f"{size}: {rate:,.0f}" for size, rate in rates.items())

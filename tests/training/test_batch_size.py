@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from dnnstack import load_config, train, train_group
 from dnnstack.common.errors import ConfigError, Interrupted
@@ -13,6 +14,7 @@ from dnnstack.training import batch_size
 from dnnstack.training.assemble import check_declared
 from dnnstack.training.records.group import read_group
 from dnnstack.training.splits import settled
+from PIL import Image
 
 AUTO = "data.batch_size=auto"
 
@@ -132,6 +134,29 @@ def test_a_run_has_the_number_that_was_chosen(tiny, machine, tmp_path, monkeypat
     machine.seconds = {16: 0.1, 32: 2.0}
     again = train(config, resume=True, **{**how, "overrides": [AUTO, "train.max_steps=4"]})
     assert (again.run, again.step) == (done.run, 4)
+
+
+@pytest.mark.parametrize(("held", "sizes"), [(0, [16, 32, 64]), (32, [16, 32])])
+def test_a_data_set_is_read_where_that_says_how_large_it_is(tmp_path, machine, held, sizes):
+    """Of 80 pictures 16 are for testing; those for validation are others, or among the rest."""
+    for part, each in {"train": 40, **({"val": 5} if held == 0 else {})}.items():
+        for name in "ab":
+            (tmp_path / part / name).mkdir(parents=True)
+            for number in range(each):
+                pixels = np.full((8, 8), number + 50 * (name == "b"), np.uint8)
+                Image.fromarray(pixels).save(tmp_path / part / name / f"{part}-{number}.png")
+    folder = {"train": str(tmp_path / "train"), "size": 8, "mode": "grey"}
+    folder |= {"validation": str(tmp_path / "val")} if held == 0 else {}
+    config = {
+        "data": {"dataset": {"image_folder": folder}, "batch_size": "auto"},
+        "layers": ["flatten", {"dense": {"units": 2}}],
+        "optimizer": {"type": "sgd", "lr": 0.1},
+        "train": {"max_steps": 1},
+    }
+    config["data"] |= {} if held == 0 else {"validation": held}
+    machine.seconds = {16: 1.0, 32: 0.5, 64: 0.25}
+    train(config, device="numpy", runs_dir=tmp_path / "runs")
+    assert machine.tried == sizes
 
 
 def test_a_group_has_one_number_for_all(tiny, machine, tmp_path):
