@@ -26,6 +26,7 @@ from ..training.network import Network
 from ..training.normalization import preprocessing
 from ..training.sections import Sections, expected_sections, samples_needed
 from ..training.share import RankShare, shared_out
+from ..training.timing import with_batch
 
 if TYPE_CHECKING:
     from ..backends.cuda.memory_plan import MemoryPlan
@@ -216,13 +217,6 @@ def summarize(
         sent_bytes=sum(sent.values()),
         sent_by_phase=sent,
     )
-
-
-def with_batch(config: RunConfig, size: int | None) -> RunConfig:
-    """The config with another batch; None: as it is."""
-    if size is None:
-        return config
-    return config.model_copy(update={"data": config.data.model_copy(update={"batch_size": size})})
 
 
 def _sent(graphs: Sequence[Graph], own: int, rank: int) -> dict[str, int]:

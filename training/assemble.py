@@ -193,8 +193,13 @@ def _loss(config: RunConfig, kind: Kind, dataset: str) -> Loss:
 def check_declared(config: RunConfig) -> None:
     """Check loss and last layer against the targets that the config itself declares, if it does.
 
-    Nothing is read. Raises ShapeError, ConfigError.
+    And that the batch size is known. Nothing is read. Raises ShapeError, ConfigError.
     """
+    if not config.data.batch_size:
+        raise ConfigError(
+            "data.batch_size: auto is chosen when a training begins; here it has to be a number, "
+            "such as 64"
+        )
     chosen, last = config.data.dataset, config.layers[-1]
     options = chosen.options()
     if (kind := options.get("kind")) is None:

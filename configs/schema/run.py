@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import (
     BeforeValidator,
     Field,
+    PlainSerializer,
     PrivateAttr,
     ValidationInfo,
     WithJsonSchema,
@@ -96,6 +97,22 @@ Validation = Annotated[
 ]
 
 
+def _batch_size(value: Any) -> Any:
+    if is_whole(value) and value < 1:
+        raise problem("expected a number of at least 1, or auto", words=("auto",))
+    return 0 if value == "auto" else value
+
+
+_BATCH = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": LARGEST}, {"enum": ["auto"]}]}
+BatchSize = Annotated[
+    Annotated[int, Field(le=LARGEST)],
+    BeforeValidator(_batch_size),
+    PlainSerializer(lambda size: size or "auto"),
+    WithJsonSchema(_BATCH),
+]
+"""0 stands for ``auto`` until a training has chosen."""
+
+
 def _stratified(value: Any) -> Any:
     if value is None or isinstance(value, bool) or value == "each":
         return value
@@ -128,7 +145,11 @@ class DataConfig(Model):
         "default: the user's cache folder.",
     ] = None
     labels: Annotated[Folder | None, "CSV of corrected labels, as written by suspects."] = None
-    batch_size: Annotated[Count, "Samples in a training step."] = 64
+    batch_size: Annotated[
+        BatchSize,
+        "Samples in a training step; auto: the smallest of 16, 32 ... 4096 that is nearly the "
+        "fastest here, by running them when a training begins.",
+    ] = 64
     evaluation_batch_size: Annotated[Count, "Samples in a step of evaluation."] = 500
     residency: Annotated[
         Literal["auto", "device", "stream"],

@@ -17,12 +17,14 @@ READS = {
     "open_regular",
     "read_bytes",
     "read_regular",
+    "read_typed",
     "read_whole",
     "read_text",
     "regular_lines",
 }
 SYSTEM = "of the system, or of this program"
 READERS = {
+    "api/racing.py": "race",
     "api/several.py": SYSTEM,
     "backends/cuda/libraries/kept.py": "plan",
     "backends/cuda/libraries/kernels.py": SYSTEM,
@@ -32,6 +34,7 @@ READERS = {
     "backends/onednn/host_memory.py": SYSTEM,
     "backends/tuning.py": SYSTEM,
     "backends/tuning_cache.py": "tuning",
+    "cli/bench.py": "bench",
     "cli/completion.py": "a search of a config for one word",
     "cli/early.py": "a search of a config for one word",
     "cli/importing.py": "names, one in each line, that a config then checks",
