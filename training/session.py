@@ -120,7 +120,7 @@ class Session:
             )
         values = checkpoint.everything(self.shapes())
         self.put(Snapshot(state.step, np.array(state.sums, np.float64), values))
-        self.set_rate_factor(state.rate_factor)
+        self.set_rate_factor(state.factor)
 
     def shapes(self) -> dict[str, Shape]:
         """Names and shapes of what a checkpoint holds: what is learned, then optimizer state."""
