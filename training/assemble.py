@@ -314,7 +314,8 @@ def assigned(config: RunConfig, network: Network) -> tuple[Assigned, ...]:
 
     Raises ConfigError for a group that is left without parameters.
     """
-    return assign(rule_of(config), groups_of(config), network.parameters())
+    decay = config.optimizer.layer_decay
+    return assign(rule_of(config), groups_of(config), network.parameters(), decay)
 
 
 def _group(group: GroupConfig, index: int, tables: Mapping[str, RateTable]) -> Group:

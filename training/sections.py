@@ -47,7 +47,7 @@ class Composition:
     bits, by globs of the parameters whose weights share their values. ``parts``: in how many a
     batch is computed; ``ranks``: processes that share them out, ``bands``: those that share out the
     rows of pictures. ``buckets``: in how many pieces ranks add up their gradients. ``apart``: the
-    update is done elsewhere, by a server.
+    update is done elsewhere, by a server. ``layer_decay``: see ``assign``.
     """
 
     rule: Rule
@@ -61,6 +61,7 @@ class Composition:
     bands: int = 1
     buckets: int = 1
     apart: bool = False
+    layer_decay: float | None = None
 
     def computed(self, network: Network) -> Network:
         """The network as one of the processes computes it."""
@@ -75,7 +76,8 @@ class Composition:
 
         Raises ConfigError for a group without parameters.
         """
-        return described(graph, self.rule, assign(self.rule, self.groups, parameters), *length)
+        found = assign(self.rule, self.groups, parameters, self.layer_decay)
+        return described(graph, self.rule, found, *length)
 
     def composed(
         self, section: Section, name: str, layers: Sequence[Layer] = (), mean: bool = True
@@ -125,6 +127,7 @@ def composition(config: RunConfig, pieces: int = 1) -> Composition:
         config.train.accumulate,
         buckets=wanted or pieces,
         apart=config.is_asynchronous,
+        layer_decay=chosen.layer_decay,
     )
 
 
