@@ -41,13 +41,9 @@ class RmspropUpdate(UpdateFormula):
     momentum: float = 0.0
     centered: bool = False
 
-    @property
-    def away(self) -> float:
-        """1 - alpha, which float32 would round as a difference."""
-        return 1.0 - self.alpha
-
     def constants(self) -> dict[str, Any]:
-        return {**super().constants(), "away": self.away}
+        # As a difference of float32 it would be rounded.
+        return {**super().constants(), "away": 1.0 - self.alpha}
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -57,19 +53,18 @@ class RmspropUpdate(UpdateFormula):
     def update(
         self, p: Array, g: Array, states: Sequence[Array], lr: float, weight_decay: float, t: int
     ) -> None:
-        state = dict(zip(self.families, states, strict=True))
+        square, *others = states
         if weight_decay:
             g = g + weight_decay * p
-        square = state["rmsprop_v"]
-        square += self.away * (g * g - square)
+        square += (1.0 - self.alpha) * (g * g - square)
         if self.centered:
-            mean = state["rmsprop_m"]
-            mean += self.away * (g - mean)
+            mean = others[0]
+            mean += (1.0 - self.alpha) * (g - mean)
             # Rounded, the variance of gradients that hardly change may fall below 0.
             square = np.maximum(square - mean * mean, 0.0)
         move = g / (np.sqrt(square) + self.eps)
         if self.momentum:
-            buffer = state["momentum"]
+            buffer = others[-1]
             buffer *= self.momentum
             buffer += move
             move = buffer
