@@ -36,10 +36,9 @@ def beginning(started: Started) -> list[str]:
             lines.append(
                 f"best        {shown(*best.figure)} on validation so far, at step {best.step}"
             )
-        if state.rate_factor != 1.0:
-            lines.append(
-                f"rate        {state.rate_factor:g} times the schedule's, after a rollback"
-            )
+        if state.factor != 1.0:
+            why = "a plateau" if state.rate_factor == 1.0 else "a rollback"
+            lines.append(f"rate        {state.factor:g} times the schedule's, after {why}")
     return lines
 
 

@@ -50,6 +50,7 @@ from ..optimizers.rules import Rule
 from .network import Network
 from .normalization import preprocessing
 from .rate_tables import RateTable, rate_tables
+from .records.formats.provenance import Provenance
 
 # The largest input of a data set that needs no normalization.
 _NEAR_1 = 0.02, 100
@@ -174,6 +175,13 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
     pruned(config, network)
     shared_bits(config, network)
     return network
+
+
+def data_of(origin: Provenance) -> DatasetInfo:
+    """What a checkpoint says of the data set of its training."""
+    channels, height, width = origin.input_shape
+    facts = (origin.dataset, (channels, height, width), origin.classes, None, None)
+    return DatasetInfo(*facts, floats=origin.floats, kind=origin.kind)
 
 
 def _loss(config: RunConfig, kind: Kind, dataset: str) -> Loss:
@@ -319,7 +327,8 @@ def assigned(config: RunConfig, network: Network) -> tuple[Assigned, ...]:
 
     Raises ConfigError for a group that is left without parameters.
     """
-    return assign(rule_of(config), groups_of(config), network.parameters())
+    decay = config.optimizer.layer_decay
+    return assign(rule_of(config), groups_of(config), network.parameters(), decay)
 
 
 def _group(group: GroupConfig, index: int, tables: Mapping[str, RateTable]) -> Group:

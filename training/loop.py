@@ -182,9 +182,22 @@ class Loop:
         self._report.validated(found, better, seconds)
         if self._ends_early() and not plan.log_due(step) and step < plan.total_steps:
             self._log_training()
+        self._slow_down(found)
         if plan.save_due(step) or (better and self._config.checkpoint.best):
             self._save()
         return True
+
+    def _slow_down(self, found: Metrics) -> None:
+        """Lower the rates if this validation ends a plateau."""
+        saver, before = self._saver, self._saver.state.factor
+        saver.state = saver.state.slowed(found, self._config)
+        if saver.state.factor != before:
+            self._session.set_rate_factor(saver.state.factor)
+            self._listener.notice(
+                f"step {self._session.step}: no improvement in so many validations as "
+                f"train.reduce_on_plateau allows; going on with {saver.state.factor:g} times the "
+                "learning rate"
+            )
 
     def _save(self, logged: bool = True) -> None:
         """Save, after checking that every value is finite; ``logged``: with a line of its own."""
@@ -230,7 +243,7 @@ class Loop:
         good = saver.last_good()
         state = saver.go_back(good, saver.state.rate_factor * RATE_FACTOR)
         self._session.begin(good)
-        self._session.set_rate_factor(state.rate_factor)
+        self._session.set_rate_factor(state.factor)
         self._log.cut(state.step, state.window_start, count, state.validation_due)
         found = error.finding
         self._log.event(

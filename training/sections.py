@@ -49,6 +49,7 @@ class Composition:
     batch is computed; ``ranks``: processes that share them out, ``bands``: those that share out the
     rows of pictures. ``buckets``: in how many pieces ranks add up their gradients. ``apart``: the
     update is done elsewhere, by a server. ``recompute``: backward computes activations again.
+    ``layer_decay``: see ``assign``.
     """
 
     rule: Rule
@@ -63,6 +64,7 @@ class Composition:
     buckets: int = 1
     apart: bool = False
     recompute: bool = False
+    layer_decay: float | None = None
 
     def computed(self, network: Network) -> Network:
         """The network as one of the processes computes it."""
@@ -77,7 +79,8 @@ class Composition:
 
         Raises ConfigError for a group without parameters.
         """
-        return described(graph, self.rule, assign(self.rule, self.groups, parameters), *length)
+        found = assign(self.rule, self.groups, parameters, self.layer_decay)
+        return described(graph, self.rule, found, *length)
 
     def composed(
         self, section: Section, name: str, layers: Sequence[Layer] = (), mean: bool = True
@@ -129,6 +132,7 @@ def composition(config: RunConfig, pieces: int = 1) -> Composition:
         buckets=wanted or pieces,
         apart=config.is_asynchronous,
         recompute=bool(config.train.recompute),
+        layer_decay=chosen.layer_decay,
     )
 
 

@@ -55,6 +55,7 @@ from .share import shared_out
 from .splits import foreseen, settled, untrained_classes
 from .weights.source import open_source
 from .weights.start import Start, begin
+from .weights.teacher import teach
 
 
 def train(
@@ -116,6 +117,8 @@ def train(
                 # The samples are matched with the network's classes by name.
                 info = replace(info, classes=checkpoint.provenance.classes)
             network = build_network(config, info, file)
+            taught_by = None if checkpoint is None else checkpoint.provenance.taught_by
+            config = teach(config, network, info.classes, taught_by)
             check_layers(network.layers, company.share.ranks)
             check_memory(network, backend)
             stack.enter_context(blamed(network, config.data.batch_size))
@@ -200,6 +203,7 @@ def ready(
     check_declared(config)
     info = describe_data(config, data_root)
     network = build_network(config, info, file)
+    teach(config, network, info.classes)
     check_memory(network, backend)
     check_data(config, info)
     start = _start(config, network, notice)
@@ -303,6 +307,7 @@ def _provenance(
         overrides=overrides,
         pixel_bits=setup.data.bits or 16,
         columns=setup.data.columns,
+        taught_by=None if (teacher := setup.network.teacher) is None else teacher.file,
         numerics=NUMERICS,
         samples="" if setup.chosen is None else setup.chosen.samples.mark,
     )

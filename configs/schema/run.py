@@ -14,7 +14,7 @@ from pydantic import (
     field_validator,
 )
 
-from ...common.options import LARGEST, Count, NotNegative, either, is_number, is_whole, some_of
+from ...common.options import LARGEST, Count, NotNegative, either, is_number, is_whole
 from ...common.targets import EVERY_METRIC
 from ...layers.parallel import SPACE
 from .base import Aside, Epochs, Flag, Model, Threads, checked, matching, omitting, problem, tupled
@@ -27,7 +27,7 @@ from .layers import Layer, named_layers, stack_of
 from .optimizer import Optimizer, Patterns
 from .pictures import Augment, EvaluateConfig, Normalize, NormalizeConfig
 from .plugins import Plugins
-from .training import CROSS_ENTROPY, FIXED, Loss, Schedule
+from .training import CROSS_ENTROPY, FIXED, GoalConfig, Loss, PlateauConfig, Schedule
 
 Logger = Literal["tensorboard", "wandb", "trackio", "prometheus"]
 
@@ -220,25 +220,6 @@ class DataConfig(Model):
         return self.dataset.own_validation or "data.validation"
 
 
-class GoalConfig(Model):
-    """The goal of training, which ends as soon as everything given here is reached.
-
-    Measured at every validation or, without validation samples, over every line of the log.
-    """
-
-    accuracy: Annotated[
-        Annotated[float, Field(ge=0, le=1)] | None, "Accuracy to reach, 0 to 1."
-    ] = None
-    r2: Annotated[
-        Annotated[float, Field(le=1)] | None, "R2 to reach, where targets are numbers; at most 1."
-    ] = None
-    loss: Annotated[
-        NotNegative | None,
-        checked(some_of("accuracy", "r2", "loss")),
-        "Mean loss that must not be exceeded.",
-    ] = None
-
-
 class TrainConfig(Model):
     """How long to train, how often to report, and what to do if something goes wrong."""
 
@@ -263,6 +244,10 @@ class TrainConfig(Model):
     validate_every_epochs: Annotated[Count, "Epochs between two validations."] = 1
     patience: Annotated[
         Count | None, "End after this many validations without improvement; default: never."
+    ] = None
+    reduce_on_plateau: Annotated[
+        PlateauConfig | None,
+        "Lower the rates after some validations without improvement; default: never.",
     ] = None
     goal: Annotated[
         GoalConfig | None,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,19 +89,27 @@ def open_source(reference: str, runs_dir: Path, notice: Callable[[str], None]) -
 
 
 def anchored(config: RunConfig, folder: Path) -> RunConfig:
-    """The config with the whole path of ``init_from``, if that is a file or run below ``folder``.
+    """The config with whole paths of ``init_from`` and a teacher that are below ``folder``.
 
     Anything else counts from the current folder, or is the name of a run.
     """
-    wanted = config.init_from
-    if wanted is None:
-        return config
-    path = folder / os.path.expanduser(wanted.source)
+    wanted, teacher = config.init_from, getattr(config.loss, "teacher", "")
+    changed: dict[str, Any] = {}
+    if wanted is not None:
+        source = _whole(wanted.source, folder)
+        changed["init_from"] = wanted.model_copy(update={"source": source})
+    if teacher:
+        changed["loss"] = config.loss.model_copy(update={"teacher": _whole(teacher, folder)})
+    return config.model_copy(update=changed)
+
+
+def _whole(source: str, folder: Path) -> str:
+    """The whole path of a file or run below the folder; else as it is."""
+    path = folder / os.path.expanduser(source)
     with suppress(OSError):
-        if not path.is_file() and not is_run(path):
-            return config
-    whole = wanted.model_copy(update={"source": str(path.absolute())})
-    return config.model_copy(update={"init_from": whole})
+        if path.is_file() or is_run(path):
+            return str(path.absolute())
+    return source
 
 
 def _of_run(reference: str, runs_dir: Path, notice: Callable[[str], None]) -> Checkpoint:

@@ -78,7 +78,7 @@ class Start:
                 text = "the last layer is taken too, for classes that the file does not name"
                 yield f"{text}; {anew}"
             return
-        if not _alike(self.trained.preprocessing, scaling):
+        if not alike(self.trained.preprocessing, scaling):
             yield (
                 f"{self.origin.path} was trained on pixels of another scale than data.normalize "
                 "gives; with its own, the weights suit better"
@@ -199,7 +199,7 @@ def _read(source: Source, theirs: str, shape: Shape) -> NDArray[np.float32]:
     return array
 
 
-def _alike(one: Preprocessing, other: Preprocessing) -> bool:
+def alike(one: Preprocessing, other: Preprocessing) -> bool:
     """Whether black and white become the same numbers, up to a hundredth of their distance."""
     if len(one.scale) != len(other.scale):
         return False

@@ -11,7 +11,7 @@ from dnnstack.common.errors import CheckpointError, ConfigError
 from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.records.formats.pytorch_names import our_name
 from dnnstack.training.weights.source import open_source
-from dnnstack.training.weights.start import Start, _alike, begin
+from dnnstack.training.weights.start import Start, alike, begin
 
 from ...support.stored import cases
 from .files import entry, raw, written
@@ -165,5 +165,5 @@ def test_vgg16_has_a_place_for_every_array_of_torchvision():
 
 def test_what_differs_by_a_hundredth_of_black_to_white_is_alike():
     one = Preprocessing((100 / 255,), (0.0,))
-    assert [_alike(one, Preprocessing((100 / 255,), (by,))) for by in (1.0, 1.1)] == [True, False]
-    assert not _alike(one, Preprocessing((100 / 255,) * 3, (0.0,) * 3))
+    assert [alike(one, Preprocessing((100 / 255,), (by,))) for by in (1.0, 1.1)] == [True, False]
+    assert not alike(one, Preprocessing((100 / 255,) * 3, (0.0,) * 3))
