@@ -51,10 +51,12 @@ def weights(
     from ..training.weights.export import save_weights
     from ..training.weights.source import open_source
     from ..training.weights.start import begin
+    from . import downloading
 
     if (overrides or plugin) and reference is None:
         raise click.UsageError("--set and --plugin are about a config; give one with --config")
-    found = open_source(source, runs_dir or Path("runs"), console.note)
+    given = source, runs_dir or Path("runs"), console.note, downloading.policy(False)
+    found = open_source(*given)
     start = None
     if reference is not None:
         loaded = load_config(reference, overrides, plugins.opened(plugin))

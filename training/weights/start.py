@@ -46,7 +46,7 @@ class Start:
 
     ``values``: the arrays that were taken, by our names; ``names``: those that they have in the
     file. ``new``: the arrays of the network that are initialised; ``left``: those of the file that
-    the network has no place for.
+    the network has no place for. ``preprocessing``: of what the weights were trained on, if known.
     """
 
     origin: BegunFrom
@@ -55,6 +55,7 @@ class Start:
     new: tuple[Difference, ...]
     left: tuple[Difference, ...]
     trained: Provenance | None = None
+    preprocessing: Preprocessing | None = None
 
     def doubts(
         self, network: Network, scaling: Preprocessing, classes: Sequence[str]
@@ -71,6 +72,11 @@ class Start:
                 f"{listed(untrained, _LISTED)}; "
                 "freeze only what was taken"
             )
+        if self.preprocessing is not None and not _alike(self.preprocessing, scaling):
+            yield (
+                f"{self.origin.path} was trained on pixels of another scale than data.normalize "
+                "gives; with its own, the weights suit better"
+            )
         last = network.parameters()[-1].tensor.name
         anew = f"to begin it anew: --set init_from.skip={last.rpartition('.')[0]}.*"
         if self.trained is None:
@@ -78,11 +84,6 @@ class Start:
                 text = "the last layer is taken too, for classes that the file does not name"
                 yield f"{text}; {anew}"
             return
-        if not _alike(self.trained.preprocessing, scaling):
-            yield (
-                f"{self.origin.path} was trained on pixels of another scale than data.normalize "
-                "gives; with its own, the weights suit better"
-            )
         if last in self.values and self.trained.classes != tuple(classes):
             yield (
                 f"the last layer is taken too, although it was trained for other classes: "
@@ -143,7 +144,8 @@ def begin(source: Source, shapes: Mapping[str, Shape], skip: Sequence[str]) -> S
             "docs/finetuning.md says which names are known",
         )
     origin = BegunFrom(str(source.path.absolute()), source.sha256, source.layout, len(values))
-    return Start(origin, values, names, tuple(new), tuple(left), source.trained)
+    known = source.trained, source.preprocessing
+    return Start(origin, values, names, tuple(new), tuple(left), *known)
 
 
 def _placed(source: Source, shapes: Mapping[str, Shape]) -> tuple[dict[str, str], list[Difference]]:
