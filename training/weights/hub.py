@@ -11,7 +11,6 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from email.message import Message
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -46,10 +45,8 @@ class _Pin:
     bytes: Count
 
     def __post_init__(self) -> None:
-        if not re.fullmatch("[0-9a-f]{40}", self.commit):
-            raise ValueError("no commit")
-        if not re.fullmatch("[0-9a-f]{64}", self.sha256):
-            raise ValueError("no SHA-256")
+        if not re.fullmatch("[0-9a-f]{40} [0-9a-f]{64}", f"{self.commit} {self.sha256}"):
+            raise ValueError("it has no commit or no SHA-256")
 
 
 _Channels = Annotated[tuple[Finite, ...], Len(1, 3)]
@@ -140,26 +137,20 @@ def _asked(name: str, downloads: Downloads) -> _Pin:
     url = f"{_folder_of(name, 'main')}{_FILE}"
     ask = partial(headers_of, url, "X-Repo-Commit", downloads.timeout, _secret())
     try:
-        pin = _said(patiently(ask, downloads.listener.waiting))
+        said = patiently(ask, downloads.listener.waiting)
+        digest = said.get("X-Linked-Etag") or said.get("ETag", "")
+        size = said.get("X-Linked-Size") or said.get("Content-Length", "")
+        pin = _Pin(said.get("X-Repo-Commit", ""), digest.removeprefix("W/").strip('"'), int(size))
     except (TransferError, ValueError) as error:
+        # Such as the page on which a network wants one to log in.
+        why = error if isinstance(error, TransferError) else "does not answer as a hub does"
         raise CheckpointError(
-            f"{name}: no such file or run, and no weights of a hub: {url} {error}; check the name "
+            f"{name}: no such file or run, and no weights of a hub: {url} {why}; check the name "
             "and the network; a model that is not public needs a token in HF_TOKEN"
         ) from None
     if pin.bytes > main_memory():
         raise CheckpointError(f"{name}: has {pin.bytes:,} bytes, more than this machine's memory")
     return pin
-
-
-def _said(headers: Message) -> _Pin:
-    """Raises ValueError for what is no answer of a hub, such as a page of a proxy."""
-    tag = headers.get("X-Linked-Etag") or headers.get("ETag") or ""
-    size = headers.get("X-Linked-Size") or headers.get("Content-Length") or ""
-    try:
-        digest = tag.removeprefix("W/").strip('"')
-        return _Pin(headers.get("X-Repo-Commit", ""), digest, int(size) if size.isdigit() else -1)
-    except ValueError as error:
-        raise ValueError(f"does not answer as a hub does ({error})") from None
 
 
 def _download(name: str, pin: _Pin, path: Path, downloads: Downloads) -> None:

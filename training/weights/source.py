@@ -88,8 +88,8 @@ def open_source(
         raise CheckpointError(f"{path}: cannot be looked up: {error.strerror}") from None
     if is_folder:
         # In the folder of the runs, a name that is not there is a slip of the pen.
-        here = path.exists() or (runs_dir / path).exists() or path.parent == runs_dir
-        if here or not names_model(reference):
+        here = path.exists() or (runs_dir / path).exists()
+        if here or path.parent.absolute() == runs_dir.absolute() or not names_model(reference):
             return _of_checkpoint(_of_run(reference, runs_dir, notice))
         path = from_hub(reference, downloads or Downloads())
     if is_compressed(path):
