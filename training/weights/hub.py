@@ -138,8 +138,8 @@ def _asked(name: str, downloads: Downloads) -> _Pin:
     ask = partial(headers_of, url, "X-Repo-Commit", downloads.timeout, _secret())
     try:
         said = patiently(ask, downloads.listener.waiting)
-        digest = said.get("X-Linked-Etag") or said.get("ETag", "")
-        size = said.get("X-Linked-Size") or said.get("Content-Length", "")
+        digest = said.get("X-Linked-Etag") or said.get("ETag") or ""
+        size = said.get("X-Linked-Size") or said.get("Content-Length") or ""
         pin = _Pin(said.get("X-Repo-Commit", ""), digest.removeprefix("W/").strip('"'), int(size))
     except (TransferError, ValueError) as error:
         # Such as the page on which a network wants one to log in.
