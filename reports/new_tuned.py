@@ -17,7 +17,7 @@ from ..training.weights.source import Source
 from ..training.weights.start import begin
 
 _NETWORKS = ("resnet18.yaml", "vgg16.yaml")
-_SECTIONS = re.compile(r"^(?:blocks|layers):.*\n(?:(?:[ #-].*)?\n)*", re.MULTILINE)
+_SECTIONS = re.compile(r"^(?:blocks|layers):.*\n(?:(?:[ #].*)?\n)*", re.MULTILINE)
 _UNITS = re.compile(r"(.*\bunits: )\d+", re.DOTALL)
 
 

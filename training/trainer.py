@@ -120,9 +120,8 @@ def train(
             check_memory(network, backend)
             stack.enter_context(blamed(network, config.data.batch_size))
             _check_unread(config, network, info, run)
-            first = partial(_start, config, network, heard.notice, downloads)
-            stop = stop_requested
-            start = signals.interruptible(first, stop) if checkpoint is None else None
+            given = (config, network, heard.notice, downloads, stop_requested)
+            start = _start(*given) if checkpoint is None else None
             check()
             return config, parts, info, network, start
 
@@ -242,12 +241,14 @@ def _start(
     network: Network,
     notice: Callable[[str], None],
     downloads: Downloads | None,
+    stop_requested: Callable[[], bool] = lambda: False,
 ) -> Start | None:
     """The weights that ``init_from`` names, if it does."""
     wanted = config.init_from
     if wanted is None:
         return None
-    source = open_source(wanted.source, Path(config.run.dir), notice, downloads)
+    given = (wanted.source, Path(config.run.dir), notice, downloads)
+    source = open_source(*given, stop_requested)
     shapes = {tensor.name: tensor.shape for tensor in network.learned()}
     return begin(source, shapes, wanted.skip or ())
 

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dnnstack.datasets import Downloads
 from dnnstack.training.records.formats import calibration
 from dnnstack.training.records.formats.calibration import Calibration
+from dnnstack.training.weights import hub
 from dnnstack.training.weights.source import open_source
 from dnnstack.training.weights.start import begin
 from hypothesis import strategies as st
@@ -140,6 +142,21 @@ def _sound_torch() -> bytes:
     return torch_files.torch_file(pickled, {"data/0": struct.pack("<f", 0.5) * 24})
 
 
+_PIN = {"commit": "c" * 40, "sha256": "0" * 64, "bytes": 9}
+_CARD = {"pretrained_cfg": {"mean": [0.5] * 3, "std": [0.2] * 3, "input_size": [3, 64, 64]}}
+
+
+def _read_said(data: bytes, folder: Path) -> None:
+    """What a hub has said, as either of the files that keep it."""
+    (folder / "config.json").write_bytes(data)
+    known = hub.pretrained_beside(folder / "w.safetensors")
+    assert known is None or np.isfinite(known.preprocessing.scale).all()
+    (folder / "cache" / "weights" / "org" / "model").mkdir(parents=True)
+    (folder / "cache" / "weights" / "org" / "model" / "pin.json").write_bytes(data)
+    if known is None:
+        hub.from_hub("org/model", Downloads(offline=True))
+
+
 _SAID = Calibration("0" * 64, 0.9, 20, 0.95, (0.5, 0.4), (0.1, 0.05))
 
 
@@ -180,5 +197,11 @@ def _read_calibration(data: bytes, folder: Path) -> None:
 WEIGHT_FILES = (
     Target("weights", _read, _files(), lambda: [_sound()]),
     Target("pytorch", _read, _torch_files(), lambda: [_sound_torch()]),
+    Target(
+        "hub",
+        _read_said,
+        encoded(wrong_json(_PIN) | wrong_json(_CARD)),
+        lambda: [json.dumps(_CARD).encode()],
+    ),
     Target("calibration", _read_calibration, _calibrations(), _sound_calibrations),
 )

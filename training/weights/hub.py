@@ -134,8 +134,9 @@ def _asked(name: str, downloads: Downloads) -> _Pin:
     # Imported only for downloads, because they slow down every start.
     from ...datasets.transfer import TransferError, headers_of, patiently
 
-    url = f"{_folder_of(name, 'main')}{_FILE}"
-    ask = partial(headers_of, url, "X-Repo-Commit", downloads.timeout, _secret())
+    mirror, secret = _folder_of(name, "main")
+    url = f"{mirror}{_FILE}"
+    ask = partial(headers_of, url, "X-Repo-Commit", downloads.timeout, secret)
     try:
         said = patiently(ask, downloads.listener.waiting)
         digest = said.get("X-Linked-Etag") or said.get("ETag") or ""
@@ -156,7 +157,7 @@ def _asked(name: str, downloads: Downloads) -> _Pin:
 def _download(name: str, pin: _Pin, path: Path, downloads: Downloads) -> None:
     from ...datasets.transfer import TransferError, transfer
 
-    mirror, secret = _folder_of(name, pin.commit), _secret()
+    mirror, secret = _folder_of(name, pin.commit)
     origin = Origin((mirror,), (RemoteFile(_FILE, pin.bytes, pin.sha256),), secret)
     advice = f"If it has changed there, remove {path.parents[1] / _PIN}, which says what it was."
     try:
@@ -174,15 +175,13 @@ def _download(name: str, pin: _Pin, path: Path, downloads: Downloads) -> None:
             downloads.listener.notice(f"the normalisation of {name} is not known: {why}")
 
 
-def _folder_of(name: str, revision: str) -> str:
+def _folder_of(name: str, revision: str) -> tuple[str, Mapping[str, str]]:
+    """Where the files of a model are, and the headers that the hub alone may see."""
     endpoint = (os.environ.get("HF_ENDPOINT") or _ENDPOINT).rstrip("/")
     if not endpoint.startswith("https://"):
         raise CheckpointError(f"HF_ENDPOINT: expected https://HOST (got '{endpoint}')")
-    return f"{endpoint}/{name}/resolve/{revision}/"
-
-
-def _secret() -> Mapping[str, str]:
     token = os.environ.get("HF_TOKEN", "").strip()
     if not re.fullmatch("[!-~]*", token):
         raise CheckpointError("HF_TOKEN: has characters that no token has; set it anew")
-    return {"Authorization": f"Bearer {token}"} if token else {}
+    secret = {"Authorization": f"Bearer {token}"} if token else {}
+    return f"{endpoint}/{name}/resolve/{revision}/", secret

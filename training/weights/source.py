@@ -26,6 +26,7 @@ from ..records.formats.provenance import Provenance
 from ..records.formats.store import FOLDER, best_checkpoint, named_checkpoint
 from ..records.formats.weight_file import read_weight_file
 from ..records.runs import LOCK, find_run, is_run
+from ..signals import interruptible
 from .hub import from_hub, names_model, pretrained_beside
 
 Layout = Literal["dnnstack", "pytorch"]
@@ -72,12 +73,14 @@ def open_source(
     runs_dir: Path,
     notice: Callable[[str], None],
     downloads: Downloads | None = None,
+    stop_requested: Callable[[], bool] = lambda: False,
 ) -> Source:
     """The file of this path, else the best checkpoint of the run of this name or path.
 
     Of a run without validation, it is the newest checkpoint. Checkpoints are verified, and of
     averaged weights the averages are offered. A name such as ``org/model`` that is neither is that
-    of a hub's model, which ``downloads`` may get. Raises CheckpointError.
+    of a hub's model, which ``downloads`` may get. Raises CheckpointError; and Interrupted while
+    that is downloaded.
     """
     path = Path(os.path.expanduser(reference))
     try:
@@ -91,7 +94,8 @@ def open_source(
         here = path.exists() or (runs_dir / path).exists()
         if here or path.parent.absolute() == runs_dir.absolute() or not names_model(reference):
             return _of_checkpoint(_of_run(reference, runs_dir, notice))
-        path = from_hub(reference, downloads or Downloads())
+        download = partial(from_hub, reference, downloads or Downloads())
+        path = interruptible(download, stop_requested)
     if is_compressed(path):
         return _of_checkpoint(read_compressed(path).checkpoint)
     stored = read_weight_file(path)

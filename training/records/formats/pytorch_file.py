@@ -11,12 +11,12 @@ from __future__ import annotations
 import io
 import pickletools
 import zipfile
+from dataclasses import replace
 from math import prod
 from typing import Any
 
-from ....common.records import dataclass
 from ....common.text import cut, listed
-from .weight_file import BITS, MOST_ARRAYS, StoredArray
+from .stored_array import BITS, MOST_ARRAYS, StoredArray
 
 # Instructions of a pickle: a network of some thousand arrays has 100,000.
 _MOST_STEPS = 1 << 21
@@ -44,20 +44,6 @@ _DAMAGED = "its pickle is damaged"
 _LENGTHS = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _FILLS = {"APPEND": 1, "APPENDS": None, "SETITEM": 2, "SETITEMS": None}
 _PUTS, _GETS = ("BINPUT", "LONG_BINPUT"), ("BINGET", "LONG_BINGET")
-
-
-@dataclass(frozen=True)
-class _Named:
-    """What a pickle refers to by module and name; it is only compared."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class _Storage:
-    dtype: str
-    count: int
-    data: memoryview
 
 
 def torch_arrays(data: bytes) -> dict[str, StoredArray]:
@@ -166,7 +152,7 @@ class _Machine:
         elif name in _FILLS:
             self._fill(self._take(_FILLS[name]))
         elif name in ("GLOBAL", "STACK_GLOBAL"):
-            push(_named(*(self._take(2) if argument is None else argument.split(" ", 1))))
+            push(_known(*(self._take(2) if argument is None else argument.split(" ", 1))))
         elif name == "REDUCE":
             push(self._called(*self._take(2)))
         elif name == "BINPERSID":
@@ -203,51 +189,54 @@ class _Machine:
             raise ValueError("its pickle fills what is neither a list nor a mapping of names")
         self._stack.append(held)
 
-    def _called(self, function: Any, arguments: Any) -> Any:
+    def _called(self, name: Any, given: Any) -> Any:
         """What torch.save lets these few functions make."""
-        name = function.name if isinstance(function, _Named) else "something"
-        given = arguments if isinstance(arguments, tuple) else ()
-        if name == _MAPPING and arguments == ():
+        if not isinstance(name, str) or name not in _KNOWN or not isinstance(given, tuple):
+            raise ValueError(_DAMAGED)
+        if name == _MAPPING and not given:
             return {}
-        if name == _PARAMETER and given and isinstance(given[0], StoredArray):
-            return given[0]
-        if name == _TENSOR and len(given) in (6, 7) and isinstance(given[0], _Storage):
-            return _tensor(given, self._archive.order)
+        if given and isinstance(given[0], StoredArray):
+            if name == _PARAMETER:
+                return given[0]
+            if name == _TENSOR and len(given) in (6, 7) and given[0].strides is None:
+                return _tensor(*given[:4])
         raise ValueError(f"its pickle calls {name} with other arguments than torch.save writes")
 
-    def _storage(self, place: Any) -> _Storage:
-        """The numbers that ("storage", type, key, device, count) stands for."""
-        if not isinstance(place, tuple) or len(place) != 5 or not isinstance(place[1], _Named):
+    def _storage(self, place: Any) -> StoredArray:
+        """The numbers in a row that ("storage", type, key, device, count) stands for."""
+        if not isinstance(place, tuple) or len(place) != 5:
             raise ValueError(_DAMAGED)
         _, kind, key, _, count = place
-        dtype = _STORAGES.get(kind.name)
+        dtype = _STORAGES.get(kind) if isinstance(kind, str) else None
         if dtype is None or not isinstance(key, str) or type(count) is not int:
             raise ValueError(_DAMAGED)
         data = self._archive.content(f"data/{key}")
         if len(data) * 8 != count * BITS[dtype]:
             raise ValueError(f"its entry {_short(f'data/{key}')} has {len(data):,} bytes")
-        return _Storage(dtype, count, memoryview(data))
+        return StoredArray(dtype, (count,), memoryview(data), order=self._archive.order)
 
 
-def _named(module: Any, name: Any) -> _Named:
+def _known(module: Any, name: Any) -> str:
+    """The name of what a pickle refers to; it is only compared."""
     whole = f"{module}.{name}" if isinstance(module, str) and isinstance(name, str) else ""
     if whole not in _KNOWN:
         raise ValueError(
-            f"its pickle names {_short(whole)}, of which no tensor is made, so nothing of it is run"
+            f"its pickle names {_short(whole)}, of which no tensor is made, and nothing of it is "
+            "run (save model.state_dict() alone)"
         )
-    return _Named(whole)
+    return whole
 
 
-def _tensor(given: tuple[Any, ...], order: str) -> StoredArray:
-    """Given (storage, offset, shape, strides): numbers of the storage, so many apart."""
-    storage, offset, shape, strides = given[:4]
+def _tensor(storage: StoredArray, offset: Any, shape: Any, strides: Any) -> StoredArray:
+    """The numbers of a storage from ``offset`` on, so many apart along each axis."""
     fine = isinstance(shape, tuple) and isinstance(strides, tuple) and len(shape) <= _MOST_AXES
     sizes = (offset, *shape, *strides) if fine and len(shape) == len(strides) else (None,)
     if not all(type(each) is int and 0 <= each <= _MOST_NUMBERS for each in sizes):
         raise ValueError("the shape of a tensor is none")
+    (count,) = storage.shape
     last = offset + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
     # Numbers that are named more than once would make a small file large.
-    if prod(shape) > storage.count or (prod(shape) and last >= storage.count):
-        raise ValueError(f"a tensor {shape} reaches beyond the {storage.count} numbers it is of")
+    if prod(shape) > count or (prod(shape) and last >= count):
+        raise ValueError(f"a tensor {shape} reaches beyond the {count} numbers that it is of")
     begin = offset * BITS[storage.dtype] // 8
-    return StoredArray(storage.dtype, shape, storage.data[begin:], strides, order)
+    return replace(storage, shape=shape, data=storage.data[begin:], strides=strides)

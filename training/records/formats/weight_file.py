@@ -14,25 +14,18 @@ from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from annotated_types import Len, MaxLen
-from numpy.typing import NDArray
 
 from ....common.errors import CheckpointError, explaining
 from ....common.files import sha256_bytes
 from ....common.records import dataclass
 from ....common.text import cut
 from ....common.typed_json import Count, Name, from_json
-from ....graph.graph import Shape
 from .record import read_whole
+from .stored_array import BITS, MOST_ARRAYS, StoredArray
 
-# Bytes of a header, as in a checkpoint, and arrays in a file: large networks have some thousands.
-LONGEST_HEADER, MOST_ARRAYS = 1 << 26, 1 << 16
-# Bits of a number of each type; the numbers of those in _NUMPY can be read.
-BITS = {"BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "I16": 16}
-BITS |= {"U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "F64": 64, "C64": 64}
-BITS |= {"I64": 64, "U64": 64, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
-_NUMPY = {"F16": "f2", "BF16": "u2", "F32": "f4", "F64": "f8"}
+# Bytes of a header, as in a checkpoint.
+LONGEST_HEADER = 1 << 26
 _ZIP, _PICKLES = b"PK\x03\x04", (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _CONVERSION = (
     "torch.load(..., weights_only=True) and safetensors.torch.save_file (docs/finetuning.md)"
@@ -44,37 +37,6 @@ class _Entry:
     dtype: Annotated[str, MaxLen(20)]
     shape: Annotated[tuple[Count, ...], MaxLen(16)]
     data_offsets: Annotated[tuple[Count, ...], Len(2, 2)]
-
-
-@dataclass(frozen=True)
-class StoredArray:
-    """An array of a file: its type there, its shape, and its bytes, from its first number on.
-
-    ``strides``: numbers from one entry of an axis to the next, None if the last axis lies densest
-    and nothing between; ``order``: of the bytes of a number, as NumPy writes it.
-    """
-
-    dtype: str
-    shape: Shape
-    data: memoryview
-    strides: Shape | None = None
-    order: str = "<"
-
-    @property
-    def is_readable(self) -> bool:
-        """Whether its numbers are of a floating-point type that float32 can stand for."""
-        return self.dtype in _NUMPY
-
-    def values(self) -> NDArray[np.float32]:
-        """The numbers as float32; those of float64 are rounded, beyond its range to infinity."""
-        kind = np.dtype(self.order + _NUMPY[self.dtype])
-        steps = None if self.strides is None else tuple(kind.itemsize * n for n in self.strides)
-        stored: NDArray[Any] = np.ndarray(self.shape, kind, self.data, strides=steps)
-        if self.dtype == "BF16":
-            # The upper half of a float32.
-            return (stored.astype(np.uint32) << 16).view(np.float32)
-        with np.errstate(over="ignore"):
-            return np.asarray(stored.astype(np.float32))
 
 
 @dataclass(frozen=True)
@@ -93,6 +55,9 @@ def read_weight_file(path: Path) -> WeightFile:
     Raises CheckpointError: for a file that is missing, damaged, or of another format. Of a file of
     torch.save only tensors are read, and nothing is run; a bare pickle is refused.
     """
+    # Only here, since few starts read files of others.
+    from .pytorch_file import torch_arrays
+
     with explaining(path, "cannot be read"):
         data = read_whole(path.resolve(), LONGEST_HEADER)
         if data.startswith(_ZIP):
@@ -103,29 +68,16 @@ def read_weight_file(path: Path) -> WeightFile:
             "bytes; reading a pickle can run any program, so it is refused; convert it to "
             f"safetensors: {_CONVERSION}"
         )
-    if data.startswith(_ZIP):
-        return _of_torch(path, data)
+    is_torch = data.startswith(_ZIP)
     try:
-        arrays, metadata = _parsed(data)
+        arrays, metadata = (torch_arrays(data), {}) if is_torch else _parsed(data)
     except ValueError as error:
+        what = "file of weights that torch.save has written" if is_torch else "safetensors file"
         raise CheckpointError(
-            f"{path}: is damaged, or is not a safetensors file: {error}; fetch it again, and "
-            "compare its SHA-256 with the one that its source gives"
+            f"{path}: is damaged, or is not a {what}: {error}; fetch it again, and compare its "
+            "SHA-256 with the one that its source gives"
         ) from None
     return WeightFile(path, sha256_bytes(data), arrays, metadata)
-
-
-def _of_torch(path: Path, data: bytes) -> WeightFile:
-    # Only here, since few files are of torch.save.
-    from .pytorch_file import torch_arrays
-
-    try:
-        return WeightFile(path, sha256_bytes(data), torch_arrays(data), {})
-    except ValueError as error:
-        raise CheckpointError(
-            f"{path}: is no file of weights that torch.save has written: {error}; fetch it again, "
-            "or save model.state_dict() alone (docs/finetuning.md)"
-        ) from None
 
 
 def header_of(data: bytes) -> bytes:
