@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from dnnstack.common.errors import CheckpointError
+from dnnstack.cli.main import main
+from dnnstack.common.errors import CheckpointError, Interrupted
 from dnnstack.common.files import sha256_bytes
 from dnnstack.datasets import Downloads
 from dnnstack.training.weights import hub
 from dnnstack.training.weights.hub import TORCHVISION, from_hub, names_model, pretrained_beside
 from dnnstack.training.weights.source import open_source
 
+from ...cli.conftest import TINY
 from ...support.https_server import CERTIFICATE, nothing_for, serving
 from .files import written
 
@@ -192,6 +194,25 @@ def test_what_is_here_is_not_looked_up(there, tmp_path):
     assert there.asked == []
     assert TORCHVISION["torchvision/vgg16_bn"] == "timm/vgg16_bn.tv_in1k"
     assert all(map(names_model, TORCHVISION))
+
+
+def test_a_training_asks_no_hub_if_it_may_not(there, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("DNNSTACK_OFFLINE", "0")
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    line = ["train", "--config", "tiny.yaml", "--device", "numpy", "--init-from", "org/model"]
+    assert main([*line, "--offline"]) == 1
+    assert "downloads are switched off" in capsys.readouterr().err
+    assert there.asked == []
+    assert main(line) == 1
+    assert "model.safetensors: nothing in it fits the network" in capsys.readouterr().err
+
+
+def test_a_download_can_be_interrupted(there, monkeypatch, tmp_path):
+    given = ("org/model", tmp_path, print, Downloads(offline=False), lambda: True)
+    with serving(nothing_for(30)) as silent:
+        monkeypatch.setenv("HF_ENDPOINT", silent.url)
+        with pytest.raises(Interrupted):
+            open_source(*given)
 
 
 @pytest.mark.parametrize("wrong", [{"std": [1, 1, 0]}, {"mean": [0.5]}, {"input_size": [3]}, {}])

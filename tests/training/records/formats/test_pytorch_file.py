@@ -153,6 +153,14 @@ def test_what_no_tensor_needs_is_refused_in_a_line(read, tmp_path, monkeypatch, 
     assert os.listdir(tmp_path) == ["m.pth"]
 
 
+def test_as_many_tensors_as_a_file_may_have(read, monkeypatch):
+    monkeypatch.setattr(pytorch_file, "MOST_ARRAYS", 2)
+    held = tensor(HELD, 0, (1,) * 16, (1,) * 16)
+    assert [*read(mapping(a=ROW, **{"x" * 1000: held}))] == ["a", "x" * 1000]
+    with pytest.raises(CheckpointError, match="it has 3 tensors"):
+        read(mapping(a=ROW, b=ROW, c=ROW))
+
+
 def test_archives_that_are_none_of_pytorch(read, tmp_path):
     whole = torch_file(mapping(w=ROW), DATA)
     at = whole.index(DATA["data/0"])
