@@ -235,7 +235,8 @@ def test_a_config_for_weights_of_a_file(run_in, work):
     other = ("--set", "data.normalize={mean: 0.5}", "--set", "optimizer.groups=null")
     done = run_in(work, *train, "--set", "train={max_steps: 1}", *other, status=0)
     assert "100 of 102 arrays" in done.stdout
-    assert "was trained on pixels of another scale than data.normalize gives" in done.stderr
+    own = "with its own, {mean: [0.5, 0.4, 0.3], std: [0.25, 0.2, 0.1]}, the weights suit better"
+    assert f"on pixels of another scale than data.normalize gives; {own}" in done.stderr
 
 
 def test_a_config_for_weights_of_a_run(run_in, work):

@@ -18,7 +18,7 @@ from typing import Annotated
 from annotated_types import Len
 
 from ...common.errors import CheckpointError, DatasetError, explaining
-from ...common.files import atomic_write, cache_dir, read_regular, sha256_file
+from ...common.files import atomic_write, cache_dir, read_regular, sha256_file, temporary_name
 from ...common.machine import main_memory
 from ...common.records import dataclass
 from ...common.typed_json import Count, Finite, from_json
@@ -164,15 +164,16 @@ def _download(name: str, pin: _Pin, path: Path, downloads: Downloads) -> None:
         obtain(name, path.parent, [_FILE], origin, downloads, advice)
     except DatasetError as error:
         raise CheckpointError(*error.args) from None
-    part = path.with_name(f"{_CARD}.part")
+    part = Path(temporary_name(path.with_name(_CARD)))
     with explaining(part, "cannot be written"):
-        part.unlink(missing_ok=True)
         try:
             transfer(mirror + _CARD, part, _MOST_CARD, downloads.timeout, lambda n: None, secret)
             os.replace(part, path.with_name(_CARD))
         except TransferError as error:
             why = f"{mirror}{_CARD} {error}"
             downloads.listener.notice(f"the normalisation of {name} is not known: {why}")
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def _folder_of(name: str, revision: str) -> tuple[str, Mapping[str, str]]:

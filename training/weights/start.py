@@ -73,9 +73,11 @@ class Start:
                 "freeze only what was taken"
             )
         if self.preprocessing is not None and not _alike(self.preprocessing, scaling):
+            mean, std = ([round(n, 4) for n in side] for side in self.preprocessing.mean_and_std())
+            own = f", {{mean: {mean}, std: {std}}}," if self.trained is None else ","
             yield (
                 f"{self.origin.path} was trained on pixels of another scale than data.normalize "
-                "gives; with its own, the weights suit better"
+                f"gives; with its own{own} the weights suit better"
             )
         last = network.parameters()[-1].tensor.name
         anew = f"to begin it anew: --set init_from.skip={last.rpartition('.')[0]}.*"

@@ -26,6 +26,7 @@ from .stored_array import BITS, MOST_ARRAYS, StoredArray
 
 # Bytes of a header, as in a checkpoint.
 LONGEST_HEADER = 1 << 26
+_LONGEST_REASON = 600
 _ZIP, _PICKLES = b"PK\x03\x04", (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _CONVERSION = (
     "torch.load(..., weights_only=True) and safetensors.torch.save_file (docs/finetuning.md)"
@@ -74,8 +75,8 @@ def read_weight_file(path: Path) -> WeightFile:
     except ValueError as error:
         what = "file of weights that torch.save has written" if is_torch else "safetensors file"
         raise CheckpointError(
-            f"{path}: is damaged, or is not a {what}: {error}; fetch it again, and compare its "
-            "SHA-256 with the one that its source gives"
+            f"{path}: is damaged, or is not a {what}: {cut(str(error), _LONGEST_REASON)}; fetch it "
+            "again, and compare its SHA-256 with the one that its source gives"
         ) from None
     return WeightFile(path, sha256_bytes(data), arrays, metadata)
 

@@ -139,6 +139,7 @@ LARGE = 1 << 48
         (plain([1]), "it has no tensors by name; fetch it again, and compare"),
         (b"}" + plain(3) + ROW + b"s", "int is no name of a tensor"),
         (mapping(**{"x" * 1001: ROW}), "is no name of a tensor"),
+        (b"S" + b"x" * 20_000 + b"\n", "no string quotes around"),
         (b"N" * 9, "its pickle has more than 5 instructions"),
     ],
 )
@@ -150,6 +151,7 @@ def test_what_no_tensor_needs_is_refused_in_a_line(read, tmp_path, monkeypatch, 
     assert said in text
     assert text.startswith(f"{tmp_path / 'm.pth'}: is damaged, or is not a file of weights that to")
     assert len(text.splitlines()) == 1
+    assert len(text) < 1000
     assert os.listdir(tmp_path) == ["m.pth"]
 
 
