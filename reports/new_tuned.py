@@ -23,7 +23,7 @@ _UNITS = re.compile(r"(.*\bunits: )\d+", re.DOTALL)
 
 @dataclass(frozen=True)
 class Tuned:
-    """A network that has weights: those called ``name``, and no others if ``known``.
+    """A network whose weights are called ``name``.
 
     ``layers``: its sections of a config; ``last``: the name of the last layer, which begins anew
     unless the classes are ``known`` to it; ``shape``: (C, H, W) of its input; ``mean``, ``std``: of
