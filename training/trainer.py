@@ -123,7 +123,8 @@ def train(
             check_memory(network, backend)
             stack.enter_context(blamed(network, config.data.batch_size))
             _check_unread(config, network, info, run)
-            start = _start(config, network, heard.notice) if checkpoint is None else None
+            given = (config, network, heard.notice, downloads, stop_requested)
+            start = _start(*given) if checkpoint is None else None
             check()
             return config, parts, info, network, start
 
@@ -206,7 +207,7 @@ def ready(
     teach(config, network, info.classes)
     check_memory(network, backend)
     check_data(config, info)
-    start = _start(config, network, notice)
+    start = _start(config, network, notice, downloads)
     data = load_data(config, "train", data_root, downloads)
     chosen = choose(config, data, None, None, False, False, notice)
     return replace(_set_up(config, network, info, chosen, None, notice), start=start)
@@ -239,12 +240,19 @@ def _check_unread(config: RunConfig, network: Network, info: DatasetInfo, run: R
     check_disk_space(folder, checkpoint_bytes(saved), kept)
 
 
-def _start(config: RunConfig, network: Network, notice: Callable[[str], None]) -> Start | None:
+def _start(
+    config: RunConfig,
+    network: Network,
+    notice: Callable[[str], None],
+    downloads: Downloads | None,
+    stop_requested: Callable[[], bool] = lambda: False,
+) -> Start | None:
     """The weights that ``init_from`` names, if it does."""
     wanted = config.init_from
     if wanted is None:
         return None
-    source = open_source(wanted.source, Path(config.run.dir), notice)
+    given = (wanted.source, Path(config.run.dir), notice, downloads)
+    source = open_source(*given, stop_requested)
     shapes = {tensor.name: tensor.shape for tensor in network.learned()}
     return begin(source, shapes, wanted.skip or ())
 

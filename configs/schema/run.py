@@ -378,7 +378,7 @@ class RunConfig(Model):
     layers: Annotated[Stack, "The network, from the input to the output."]
     init_from: Annotated[
         InitFrom | None,
-        "The weights to begin with: a run, or a .safetensors file; default: initialisers.",
+        "The weights to begin with: a run, a file, or a model of a hub; default: initialisers.",
     ] = None
     freeze: Annotated[
         Patterns | None, "Layers that stay as they are, by name; * and ? stand for any text."

@@ -23,6 +23,7 @@ READS = {
     "regular_lines",
 }
 SYSTEM = "of the system, or of this program"
+_LIBRARIES = {"np.load", "json.load", "yaml.load", "zipfile.ZipFile"}
 READERS = {
     "api/racing.py": "race",
     "api/several.py": SYSTEM,
@@ -73,6 +74,7 @@ READERS = {
     "plugins/trust.py": "what the user has allowed, in a folder of his own",
     "reports/doctor_gpu.py": SYSTEM,
     "reports/loggers/wandb.py": "what it has written itself; a failure ends no training",
+    "reports/new_tuned.py": SYSTEM,
     "reports/plots.py": "metrics",
     "reports/rate_curve.py": "metrics",
     "reports/run_page.py": "each section says by itself what it cannot read",
@@ -94,7 +96,9 @@ READERS = {
     "training/records/formats/run_log.py": "log",
     "training/records/runs.py": "latest",
     "training/records/formats/samples.py": "samples",
+    "training/records/formats/pytorch_file.py": "pytorch",
     "training/records/formats/weight_file.py": "weights",
+    "training/weights/hub.py": "hub",
 }
 
 
@@ -104,7 +108,7 @@ def _reads(source: str) -> Iterator[str]:
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             name = called.rpartition(".")[2]
-            if name in READS or called in ("np.load", "json.load", "yaml.load"):
+            if name in READS or called in _LIBRARIES:
                 yield called
 
 
