@@ -297,11 +297,11 @@ class CheckpointWriter:
         They wait without holding up the caller. Only if others that must be kept wait already is
         the caller held up, until the write before those has ended.
         """
-        newest = saves[-1][1]
-        best = newest.best.step if self.keep_best and newest.best is not None else None
+        newest, best = saves[-1][1], None
         with self._turn:
             if self.keep == 1:
                 # The newest would delete all others at once.
+                best = newest.best.step if self.keep_best and newest.best is not None else None
                 lasting = {best, *self.snapshots}
                 self._waiting = [each for each in self._waiting if each[1].step in lasting]
             self._turn.wait_for(lambda: all(state.step == best for _, state in self._waiting))

@@ -61,12 +61,13 @@ def test_a_newer_save_takes_the_place_of_one_that_it_would_delete(
     assert steps == written
 
 
-@pytest.mark.parametrize(("keep", "snapshots"), [(2, ()), (1, (2,))])
+@pytest.mark.parametrize(("keep", "best", "snapshots"), [(2, True, ()), (1, False, (2,))])
 def test_a_save_waits_for_those_that_are_kept_beside_it(
-    folder, state, provenance, slow, keep, snapshots
+    folder, state, provenance, slow, keep, best, snapshots
 ):
+    """With more than one kept also for the best, step 2: which writes there are is no chance."""
     go, steps = slow
-    writer = CheckpointWriter(folder, provenance, keep, False, snapshots)
+    writer = CheckpointWriter(folder, provenance, keep, best, snapshots)
     third = threading.Thread(target=lambda: writer.save(({}, replace(state, step=3))))
     for step in (1, 2):
         writer.save(({}, replace(state, step=step)))
