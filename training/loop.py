@@ -72,7 +72,9 @@ class Loop:
             with _prompt_threads():
                 while ended is None:
                     ended = self._attempt()
+                began = perf_counter()
                 self._saver.wait()
+                self._pace.saved(perf_counter() - began)
         except BaseException as error:
             with contextlib.suppress(Exception):
                 self._saver.wait()
@@ -105,7 +107,7 @@ class Loop:
                 return "finished"
             if self._stop_requested():
                 return "interrupted"
-            self._saver.keep_up()
+            self._saver.check()
             # Short chunks keep the answer to a stop and the moving bar within a fraction of a
             # second; how the steps are cut changes no bit of what they compute.
             steps = min(plan.next_stop(session.step) - session.step, pace.chunk)
@@ -183,8 +185,10 @@ class Loop:
         if self._ends_early() and not plan.log_due(step) and step < plan.total_steps:
             self._log_training()
         self._slow_down(found)
-        if plan.save_due(step) or (better and self._config.checkpoint.best):
+        if plan.save_due(step):
             self._save()
+        elif better and self._config.checkpoint.best:
+            self._save(hold=True)
         return True
 
     def _slow_down(self, found: Metrics) -> None:
@@ -199,12 +203,20 @@ class Loop:
                 "learning rate"
             )
 
-    def _save(self, logged: bool = True) -> None:
-        """Save, after checking that every value is finite; ``logged``: with a line of its own."""
+    def _save(self, logged: bool = True, hold: bool = False) -> None:
+        """Save, after checking that every value is finite; ``logged``: with a line of its own.
+
+        ``hold``: the next save writes it.
+        """
         self._report.tell()
+        began = perf_counter()
         if not self._watch.look():
             raise self._diverged(lambda: False)
-        self._saver.save(self._watch.good, logged)
+        if hold:
+            self._saver.hold(self._watch.good)
+        else:
+            self._saver.save(self._watch.good, logged)
+        self._pace.saved(perf_counter() - began)
 
     def _ends_early(self) -> bool:
         return self._saver.state.ends_early(self._config.train)

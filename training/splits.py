@@ -13,7 +13,8 @@ from ..datasets.loader import Index
 
 
 def settled(config: RunConfig, begun: RunConfig | None = None) -> RunConfig:
-    """The config with ``data.stratified`` as in the run that was ``begun``, unless it contradicts.
+    """The config with ``data.stratified``, and the interval of checkpoints, as in the run that was
+    ``begun``, unless it contradicts.
 
     And with its batch size, if that is ``auto``. In a new run, own pictures and rows of a class are
     stratified unless it says otherwise.
@@ -23,10 +24,14 @@ def settled(config: RunConfig, begun: RunConfig | None = None) -> RunConfig:
         own = begun.data.stratified
     elif begun is None and own is None and data.dataset.type in ("image_folder", "csv"):
         own = data.dataset.options().get("kind") in (None, "class") or None
+    saving = config.checkpoint
     if begun is not None:
         size = size or begun.data.batch_size
-    changed = {"stratified": own, "batch_size": size}
-    return config.model_copy(update={"data": data.model_copy(update=changed)})
+        if not (saving.every_steps or saving.every_epochs):
+            names = ("every_steps", "every_epochs")
+            saving = saving.model_copy(update={n: getattr(begun.checkpoint, n) for n in names})
+    data = data.model_copy(update={"stratified": own, "batch_size": size})
+    return config.model_copy(update={"data": data, "checkpoint": saving})
 
 
 def divide(

@@ -28,6 +28,7 @@ from .assemble import (
     load_data,
 )
 from .augmentation import augmentations, views_of
+from .interval import with_interval
 from .listener import Listener, Summary
 from .loop import Loop
 from .network import Network
@@ -157,10 +158,12 @@ def train(
                 # The precision that this device has; what is saved keeps the one asked for.
                 precision = precision_or_fp32(backend, config.run.precision)
                 machine = config.run.model_copy(update={"precision": precision})
-                setup = replace(setup, config=config.model_copy(update={"run": machine}))
+                setup = replace(setup, config=setup.config.model_copy(update={"run": machine}))
             return kind(setup, backend, tuning, check, heard.notice)
 
         session = company.compiled(compiled)
+        saving = session.setup.config.checkpoint
+        config = config.model_copy(update={"checkpoint": saving})
         setup = replace(session.setup, config=config)
         stack.callback(session.close)
         for text in session.executable.notices:
@@ -183,7 +186,6 @@ def train(
         log = stack.enter_context(RunLog(run.path, MEASURES[setup.data.kind]))
         if start is not None:
             log.event("init", 0, **start.to_json())
-        saving = config.checkpoint
         place = partial(place_to_save, run, log, config.name, provenance.config)
         kept = (saving.keep, saving.best, setup.plan.snapshots)
         writer = CheckpointWriter(run.checkpoints, provenance, *kept, log.sync, place)
@@ -265,7 +267,8 @@ def _set_up(
     resume: Resume | None,
     notice: Callable[[str], None],
 ) -> Setup:
-    """The plan, and the pictures' mean and deviation where they are to be measured."""
+    """The plan, the interval of checkpoints, and the pictures' mean and deviation where they are to
+    be measured."""
     checkpoint = resume.checkpoint if resume is not None else None
     data, parts = chosen.images, (chosen.train, chosen.validation)
     plan = make_plan(config, len(data), resume is not None, parts)
@@ -286,7 +289,7 @@ def _set_up(
         scaling = checkpoint.provenance.preprocessing
     else:
         scaling = preprocessing_of(config, info, data, plan.train)
-    return Setup(config, network, scaling, plan, data, chosen=chosen)
+    return with_interval(Setup(config, network, scaling, plan, data, chosen=chosen))
 
 
 def _provenance(

@@ -334,8 +334,10 @@ class CheckpointConfig(Model):
 
     every_steps: Annotated[Count | None, "Steps between two checkpoints."] = None
     every_epochs: Annotated[
-        Count | None, "Epochs between two checkpoints; default: 1, unless every_steps is given."
-    ] = Field(default_factory=lambda data: None if data.get("every_steps") else 1)
+        Count | None,
+        "Epochs between two checkpoints; default, unless every_steps is given: as many as make "
+        "saving a small part of the training, at least 1.",
+    ] = None
     keep: Annotated[Count, "How many of the newest checkpoints are kept."] = 3
     best: Annotated[bool, "Also keep the one that is best on the validation samples."] = True
     best_by: Annotated[
@@ -355,10 +357,6 @@ class CheckpointConfig(Model):
     def _one_interval(cls, value: Any, info: ValidationInfo) -> Any:
         if value is not None and info.data.get("every_steps") is not None:
             raise problem("give either every_epochs or every_steps, not both")
-        if value is None and info.data.get("every_steps") is None:
-            raise problem(
-                "expected a number of epochs, or every_steps as well, because a run must be saved"
-            )
         return value
 
 

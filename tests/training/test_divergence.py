@@ -328,6 +328,24 @@ def test_momentum_and_best_go_back_too(tiny, reference, spoil):
     assert one.state.best == two.state.best
 
 
+@pytest.mark.parametrize("on_nan", ["stop", "rollback"])
+def test_the_best_that_is_held_is_the_last_good_one(tiny, reference, spoil, monkeypatch, on_nan):
+    """It is written before a rollback goes there, or before training ends with an error."""
+    spoil(Conv2dBackwardFilter, np.nan, 16, "conv2d_1", rate_above=0.03)
+    right = iter([8, 16, 8])
+    monkeypatch.setattr(Session, "validate", lambda *_: Metrics(1.0, next(right), 32))
+    saving = "checkpoint={every_epochs: 9, keep: 1, best: true}"
+    config, ear = tiny(*ROLLBACK, saving, f"train.on_nan={on_nan}"), Ear()
+    if on_nan == "stop":
+        with pytest.raises(NonFiniteError, match=r"checkpoint is \S+/step-10.safetensors"):
+            train(config, reference, NOWHERE, listener=ear)
+    else:
+        done = train(config, reference, NOWHERE, listener=ear)
+        assert "going back to step 10" in ear.notices[-1]
+        assert done.best == Best(20, 0.5, 1.0)
+    assert checkpoint_steps(folder_of(config)) == ([10] if on_nan == "stop" else [25, 20])
+
+
 def test_the_best_of_a_given_up_attempt_is_forgotten(tiny, reference, spoil, monkeypatch):
     def validate(self: Session, stop_requested: Any) -> Metrics:
         return Metrics(1.0, 31 if self.rates[0] > 0.03 else 7, 32)
