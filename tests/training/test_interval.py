@@ -36,12 +36,7 @@ def test_a_save_is_paid_by_twenty_times_its_seconds(flops, steps, nbytes, epochs
 def test_it_is_settled_before_the_first_step_and_recorded(tiny, reference, monkeypatch):
     """From what is known then; a batch in parts has as many operations as a whole one."""
     given = []
-
-    def between(flops: int, steps: int, nbytes: int) -> int:
-        given.append((flops, steps, nbytes))
-        return 2
-
-    monkeypatch.setattr(interval, "epochs_between", between)
+    monkeypatch.setattr(interval, "epochs_between", lambda *of: given.append(of) or 2)
     done = go(tiny(OPEN, "optimizer.momentum=0.9"), reference)
     assert checkpoint_steps(done.run / "checkpoints") == [25, 20]
     written = parse_config((done.run / "config.yaml").read_text(), "x").checkpoint
