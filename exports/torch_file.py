@@ -44,7 +44,8 @@ class _Writer:
 
     def __init__(self, plain: Plain) -> None:
         self._arrays, self._theirs = plain.arrays, their_names(plain.arrays)
-        if numbered := any(name.startswith("features.") for name in self._theirs.values()):
+        placed = {theirs for own, theirs in self._theirs.items() if own.split(".")[0] != "features"}
+        if numbered := any(name.startswith("features.") for name in placed):
             self._theirs = {}
         layers = plain.layers
         flat = bool(layers) and len(layers[0].input_shape) == 1

@@ -155,7 +155,7 @@ def _placed(source: Source, shapes: Mapping[str, Shape]) -> tuple[dict[str, str]
         if source.layout == "pytorch" and theirs not in shapes:
             if is_counter(theirs):
                 continue
-            name = our_name(theirs)
+            name = our_name(theirs, shapes)
         if name not in shapes:
             left.append(Difference(theirs, each.shape, "the network has none"))
         elif name in offered:

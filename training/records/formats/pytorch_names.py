@@ -1,6 +1,7 @@
 """The names that PyTorch (torchvision) and timm give the arrays of networks that ship here.
 
-``resnet18.yaml`` has PyTorch's names, except that a part of a name begins with a letter here:
+``resnet18.yaml`` and ``resnet50.yaml`` have PyTorch's names, except that a part of a name begins
+with a letter here:
 
     layer2.0.conv1.weight           layer2.block_0.conv1.weight
     layer2.0.downsample.0.weight    layer2.block_0.downsample.conv.weight
@@ -13,6 +14,10 @@ connected layers as convolutions, whose filters are those rows in another shape:
     classifier.0.weight             fc6.weight
     pre_logits.fc1.weight           fc6.weight
     head.fc.weight                  fc8.weight
+
+Others, such as ``vgg16-bn.yaml``, have torchvision's names with ``at_`` before the numbers:
+
+    features.1.bias                 features.at_1.bias
 
 Filters (filters, channels, height, width), matrices (outputs, inputs) and statistics are stored in
 the same order in both.
@@ -28,6 +33,7 @@ _WRAPPER = "module."
 _COUNTER = "num_batches_tracked"
 _BLOCK = re.compile(r"layer(\d+)\.(\d+)\.(?:downsample\.([01])(?=\.))?")
 _OUR_BLOCK = re.compile(r"^layer(\d+)\.block_(\d+)\.(?:downsample\.(conv|bn)(?=\.))?")
+_NUMBER, _OUR_NUMBER = re.compile(r"\.(\d+)(?=\.)"), re.compile(r"\.at_(\d+)(?=\.)")
 _PLACES = {
     "features.0": "conv1_1",
     "features.2": "conv1_2",
@@ -51,9 +57,15 @@ _PLACES = {
 }
 
 
-def our_name(theirs: str) -> str:
-    """The name in a network that ships here; names that have no other are returned as they are."""
+def our_name(theirs: str, ours: Collection[str] = ()) -> str:
+    """The name in a network that ships here; names that have no other are returned as they are.
+
+    ours: those of the network; the same place has another name in another network.
+    """
     name = theirs.removeprefix(_WRAPPER)
+    numbered = _NUMBER.sub(r".at_\1", name)
+    if numbered in ours:
+        return numbered
     layer, _, last = name.rpartition(".")
     if layer in _PLACES:
         return f"{_PLACES[layer]}.{last}"
@@ -69,7 +81,7 @@ def their_names(ours: Collection[str]) -> dict[str, str]:
     for name in ours:
         layer, _, last = name.rpartition(".")
         theirs = f"{places[layer]}.{last}" if layer in places else name
-        found[name] = _OUR_BLOCK.sub(_out_of_block, theirs, count=1)
+        found[name] = _OUR_NUMBER.sub(r".\1", _OUR_BLOCK.sub(_out_of_block, theirs, count=1))
     return found
 
 
