@@ -18,6 +18,7 @@ from ..graph import ops
 from ..graph.graph import Op
 from ..layers.composite import Composite, ConcatLayer, Residual, Sequential, walk
 from ..layers.layer import Layer
+from ..layers.squeeze_excite import SqueezeExcite
 from ..training.records.formats.pytorch_names import their_names
 from .format import INTEGERS, Format, Twin, able
 from .numpy_file import Numpy, about, quoted
@@ -25,7 +26,7 @@ from .plain import Plain
 from .torch_modules import MODULES, RESERVED, SOURCES, Arrays
 
 Array = NDArray[Any]
-_MADE_OF_LAYERS = (Sequential, Residual, ConcatLayer)
+_MADE_OF_LAYERS = (Sequential, Residual, ConcatLayer, SqueezeExcite)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +86,8 @@ class _Writer:
         if isinstance(layer, ConcatLayer):
             each = [_called("Layers", way) if way else _Module("nn.Identity()", {}) for way in ways]
             return [_called("Concat", {f"branch{at}": way for at, way in enumerate(each, 1)})]
-        return [_called("Residual" if isinstance(layer, Residual) else "Layers", *ways)]
+        name = type(layer).__name__
+        return [_called(name if name in SOURCES else "Layers", *ways)]
 
 
 def _called(name: str, *given: Named) -> _Module:
@@ -104,7 +106,9 @@ class Torch(Format):
     kind = "torch"
     suffix = ".py"
     outer = True
-    ops: ClassVar[frozenset[type[Op]]] = frozenset(op for op in Numpy.ops if op not in INTEGERS)
+    ops: ClassVar[frozenset[type[Op]]] = frozenset(
+        {*Numpy.ops, ops.BatchNorm, ops.Col2im, ops.GateChannels, ops.Im2col}.difference(INTEGERS)
+    )
 
     def check(self, plain: Plain) -> None:
         super().check(plain)
@@ -112,8 +116,8 @@ class Torch(Format):
             if layer.kind not in {*MODULES, *(each.kind for each in _MADE_OF_LAYERS)}:
                 names = {name for op in plain.ops for name in able(type(op))} - {self.kind}
                 raise ExportError(
-                    f"layer '{layer.name}' ({layer.kind}): {self.kind} knows the layers of "
-                    f"dnnstack alone; formats that have it: {', '.join(sorted(names))}"
+                    f"layer '{layer.name}' ({layer.kind}): {self.kind} has no module for it; "
+                    f"formats that have it: {', '.join(sorted(names))}"
                 )
 
     def files(self, plain: Plain) -> Mapping[str, bytes]:

@@ -34,7 +34,9 @@ _CHANGED = {
         ("cifar10-airbench.yaml", "cifar10-airbench-muon.yaml", "cifar10-fast.yaml"),
         "layers.0.conv2d.kernel_initializer=he_normal",
     ),
-    **dict.fromkeys(("resnet18.yaml", "resnet50.yaml"), "data.dataset.image_folder.size=32"),
+    **dict.fromkeys(
+        ("resnet18.yaml", "resnet50.yaml", "mobilenet-v2.yaml"), "data.dataset.image_folder.size=32"
+    ),
 }
 
 

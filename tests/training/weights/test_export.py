@@ -27,6 +27,11 @@ def names_of(config: str) -> list[str]:
 THEIRS = {
     "resnet18.yaml": (102, "layer2.0.downsample.1.bias"),
     "resnet50.yaml": (267, "layer1.0.downsample.0.weight layer3.5.bn3.running_var fc.bias"),
+    "mobilenet-v2.yaml": (
+        262,
+        "features.0.0.weight features.1.conv.2.bias features.17.conv.1.1.running_var "
+        "features.18.1.bias classifier.1.weight",
+    ),
     "vgg16.yaml": (32, "features.0.weight features.28.bias classifier.6.bias"),
     "vgg16-bn.yaml": (84, "features.0.weight features.41.running_mean classifier.6.bias"),
 }
