@@ -27,7 +27,7 @@ from . import completion, console, options, plugins
     metavar="FILE",
     shell_complete=completion.files,
     help="Write the weights to this .safetensors file; those of a run of resnet18.yaml or "
-    "vgg16.yaml get torchvision's names, those of other networks keep their own.",
+    "another network of torchvision's get its names, others keep their own.",
 )
 @options.json_output("one JSON object")
 @options.runs_dir("runs")

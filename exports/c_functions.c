@@ -259,6 +259,12 @@ static float relu(float x, float alpha) { return x > alpha ? x : alpha; }
 
 static float leaky_relu(float x, float alpha) { return x > 0 ? x : x * alpha; }
 
+static float relu6(float x, float one) { return x > 6 ? 6 : x > 0 ? x * one : 0; }
+
+static float hardsigmoid(float x, float one) { return relu6(x + 3, one) / 6; }
+
+static float hardswish(float x, float one) { return x * hardsigmoid(x, one); }
+
 static float heaviside(float x, float alpha) { return x > alpha ? 1 : 0; }
 
 static float elu(float x, float alpha) { return x > 0 ? x : alpha * (expf(x) - 1); }
@@ -286,6 +292,12 @@ static float softplus(float x, float one)
 }
 
 static float silu(float x, float one) { return x * sigmoid(x, one); }
+
+static float mish(float x, float one)
+{
+    float small = expf(x < 0 ? x : -x), share = x < 0 ? small * (small + 2) : one + 2 * small;
+    return x * share / (share + (x < 0 ? 2 : 2 * small * small));
+}
 
 /* With the error function to 1.5e-7: Abramowitz and Stegun, 7.1.26. */
 static float gelu(float x, float one)

@@ -82,6 +82,7 @@ function rint(v) {
   return near - v === 0.5 && near % 2 ? near - 1 : near;
 }
 
+const hardsigmoid = (v) => Math.min(Math.max(v + 3, 0), 6) / 6;
 const sigmoid = (v) => 1 / (1 + Math.exp(-v));
 const operations = {
   conv2d(x, w, b, stride, padding, dilation, groups) {
@@ -146,6 +147,10 @@ const operations = {
   },
   heaviside: (x) => mapped(x, (v) => (v > 0 ? 1 : 0)),
   relu: (x) => mapped(x, (v) => Math.max(v, 0)),
+  relu6: (x) => mapped(x, (v) => Math.min(Math.max(v, 0), 6)),
+  hardsigmoid: (x) => mapped(x, hardsigmoid),
+  hardswish: (x) => mapped(x, (v) => v * hardsigmoid(v)),
+  mish: (x) => mapped(x, (v) => v * Math.tanh(Math.max(v, 0) + Math.log1p(Math.exp(-Math.abs(v))))),
   leaky_relu: (x, alpha) => mapped(x, (v) => (v > 0 ? v : v * alpha)),
   sigmoid: (x) => mapped(x, sigmoid),
   tanh: (x) => mapped(x, Math.tanh),

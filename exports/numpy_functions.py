@@ -83,6 +83,22 @@ def relu(x):
     return np.maximum(x, 0)
 
 
+def relu6(x):
+    return np.clip(x, 0, 6)
+
+
+def hardsigmoid(x):
+    return np.clip(x + 3, 0, 6) / 6
+
+
+def hardswish(x):
+    return x * hardsigmoid(x)
+
+
+def mish(x):
+    return x * np.tanh(softplus(x))
+
+
 def leaky_relu(x, alpha):
     return np.where(x > 0, x, x * np.float32(alpha))
 

@@ -169,6 +169,12 @@ def _affine(op: Any, of: Network) -> Value:
     return x * scale + shift
 
 
+def _own_norm(op: ops.BatchNorm, of: Network) -> Value:
+    """Over groups of each sample, which are channels of the one picture of a section for one."""
+    ones = np.ones(op.x.shape[1], np.float32)
+    return of("InstanceNormalization", of[op.x], ones, 0 * ones, epsilon=op.eps)
+
+
 def _divisive(op: ops.DivisiveNorm, of: Network) -> Value:
     x: Value = of[op.x]
     window = Window((op.size, op.size), padding=(op.size // 2,) * 4)
@@ -202,6 +208,10 @@ _ACTIVATIONS: dict[str, Callable[[Network, Value, float], Value]] = {
     "gelu_tanh": lambda of, x, alpha: (
         x * 0.5 * (of("Tanh", (x + x**3.0 * 0.044715) * _SLOPE) + 1.0)
     ),
+    "relu6": lambda of, x, alpha: of("Clip", x, 0.0, 6.0),
+    "hardsigmoid": lambda of, x, alpha: of("HardSigmoid", x, alpha=1 / 6, beta=0.5),
+    "hardswish": lambda of, x, alpha: of("HardSwish", x),
+    "mish": lambda of, x, alpha: of("Mish", x),
     "scaled_tanh": lambda of, x, alpha: of("Tanh", x * (2 / 3)) * 1.7159,
 }
 CODE: dict[type[Op], Callable[[Any, Network], Value]] = {
@@ -209,9 +219,21 @@ CODE: dict[type[Op], Callable[[Any, Network], Value]] = {
     ops.Activation: lambda op, of: _ACTIVATIONS[op.kind](of, of[op.x], op.alpha),
     ops.Add: lambda op, of: of("Sum", *map(of.__getitem__, op.terms)),
     ops.Concat: lambda op, of: of("Concat", *map(of.__getitem__, op.parts), axis=1),
+    ops.BatchNorm: _own_norm,
+    ops.Col2im: lambda op, of: of(
+        "Transpose",
+        of("Reshape", of[op.columns], np.array([-1, *op.x.shape[2:], op.x.shape[1]])),
+        perm=(0, 3, 1, 2),
+    ),
     ops.Conv2d: lambda op, of: _product(op, of, of[op.w], of[op.bias]),
     ops.DivisiveNorm: _divisive,
+    ops.GateChannels: lambda op, of: (
+        of[op.x] * of("Reshape", of[op.s], np.array([-1, op.s.size, 1, 1]))
+    ),
     ops.Heaviside: lambda op, of: of.cast(of("Greater", of[op.x], 0.0), np.float32),
+    ops.Im2col: lambda op, of: of(
+        "Reshape", of("Transpose", of[op.x], perm=(0, 2, 3, 1)), np.array([-1, op.x.shape[1]])
+    ),
     ops.Lrn: lambda op, of: of(
         "LRN", of[op.x], size=op.size, alpha=op.alpha, beta=op.beta, bias=op.k
     ),

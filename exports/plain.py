@@ -21,7 +21,6 @@ from ..graph.ops import (
     BatchNormInference,
     BiasAdd,
     ChannelScale,
-    ConnectFilters,
     Conv2d,
     MatMul,
     Scale,
@@ -214,10 +213,11 @@ def _as_written(trained: Trained, graph: Graph, arrays: dict[str, NDArray[np.flo
     graph = bias(quantized(graph, own) if own else graph)
     known: dict[Tensor, Tensor] = {}
     for op in graph.ops:
-        if isinstance(op, ConnectFilters):
-            known[op.filters] = replace(op.filters, role="parameter", section="")
-            arrays[op.filters.name] = KERNELS[type(op)].compute(op, arrays[op.weights.name])
-    return graph.with_ops(op.on(known) for op in graph.ops if not isinstance(op, ConnectFilters))
+        if all(tensor.role == "parameter" for tensor in op.reads()):
+            (made,) = op.writes()
+            known[made] = replace(made, role="parameter", section="")
+            arrays[made.name] = KERNELS[type(op)].compute(op, *(arrays[t.name] for t in op.reads()))
+    return graph.with_ops(op.on(known) for op in graph.ops if op.writes()[0] not in known)
 
 
 def _units(trained: Trained) -> tuple[Floats, Floats]:

@@ -18,6 +18,7 @@ from ..graph import ops
 from ..graph.graph import Op
 from ..layers.composite import Composite, ConcatLayer, Residual, Sequential, walk
 from ..layers.layer import Layer
+from ..layers.squeeze_excite import SqueezeExcite
 from ..training.records.formats.pytorch_names import their_names
 from .format import INTEGERS, Format, Twin, able
 from .numpy_file import Numpy, about, quoted
@@ -25,7 +26,7 @@ from .plain import Plain
 from .torch_modules import MODULES, RESERVED, SOURCES, Arrays
 
 Array = NDArray[Any]
-_MADE_OF_LAYERS = {each.kind for each in (Sequential, Residual, ConcatLayer)}
+_MADE_OF_LAYERS = {each.kind for each in (Sequential, Residual, ConcatLayer, SqueezeExcite)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,8 @@ class Writer:
 
     def __init__(self, layers: Sequence[Layer], arrays: Arrays) -> None:
         self._arrays, self._theirs = arrays, their_names(arrays)
-        if numbered := any(name.startswith("features.") for name in self._theirs.values()):
+        placed = {theirs for own, theirs in self._theirs.items() if own.split(".")[0] != "features"}
+        if numbered := any(name.startswith("features.") for name in placed):
             self._theirs = {}
         flat = bool(layers) and len(layers[0].input_shape) == 1
         row = {"row": _Module("nn.Flatten()", {})} if flat else {}
@@ -83,7 +85,8 @@ class Writer:
         if isinstance(layer, ConcatLayer):
             each = [_called("Layers", way) if way else _Module("nn.Identity()", {}) for way in ways]
             return [_called("Concat", {f"branch{at}": way for at, way in enumerate(each, 1)})]
-        return [_called("Residual" if isinstance(layer, Residual) else "Layers", *ways)]
+        name = type(layer).__name__
+        return [_called(name if name in SOURCES else "Layers", *ways)]
 
 
 def _called(name: str, *given: Named) -> _Module:
@@ -107,7 +110,9 @@ class Torch(Format):
     kind = "torch"
     suffix = ".py"
     outer = True
-    ops: ClassVar[frozenset[type[Op]]] = frozenset(op for op in Numpy.ops if op not in INTEGERS)
+    ops: ClassVar[frozenset[type[Op]]] = frozenset(
+        {*Numpy.ops, ops.BatchNorm, ops.Col2im, ops.GateChannels, ops.Im2col}.difference(INTEGERS)
+    )
 
     def check(self, plain: Plain) -> None:
         super().check(plain)
@@ -115,8 +120,8 @@ class Torch(Format):
             if not is_written(layer):
                 names = {name for op in plain.ops for name in able(type(op))} - {self.kind}
                 raise ExportError(
-                    f"layer '{layer.name}' ({layer.kind}): {self.kind} knows the layers of "
-                    f"dnnstack alone; formats that have it: {', '.join(sorted(names))}"
+                    f"layer '{layer.name}' ({layer.kind}): {self.kind} has no module for it; "
+                    f"formats that have it: {', '.join(sorted(names))}"
                 )
 
     def files(self, plain: Plain) -> Mapping[str, bytes]:

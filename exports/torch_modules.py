@@ -120,21 +120,31 @@ MODULES: dict[str, Callable[[Any, Arrays], Modules]] = {
     "gelu": lambda layer, arrays: [('nn.GELU("tanh")' if layer.approximate else "nn.GELU()", {})],
     "global_avg_pool1d": _MEAN,
     "global_avg_pool2d": _MEAN,
+    "hardsigmoid": _plain("nn.Hardsigmoid()"),
+    "hardswish": _plain("nn.Hardswish()"),
+    "group_norm": lambda layer, arrays: [
+        (f"nn.GroupNorm({layer.groups}, {layer.input_shape[0]}, {layer.eps})", _own(layer, arrays))
+    ],
     "heaviside": _plain(formula("(x > 0).float()")),
     "lcn": _plain(
         formula(
             "x / ({0.k} + {0.alpha} * F.avg_pool2d(x * x, {0.size}, 1, {0.size} // 2)) ** {0.beta}"
         )
     ),
+    "layer_norm": lambda layer, arrays: [
+        (f"PixelNorm({layer.input_shape[0]}, {layer.eps})", _own(layer, arrays))
+    ],
     "leaky_relu": _plain("nn.LeakyReLU({0.negative_slope})"),
     "lrn": _plain("nn.LocalResponseNorm({0.size}, {0.alpha}, {0.beta}, {0.k})"),
     "max_pool1d": _pool,
     "max_pool2d": _pool,
+    "mish": _plain("nn.Mish()"),
     "pad2d": _border,
     "padding": _padding,
     "prelu": _prelu,
     "rbf": _rbf,
     "relu": _plain("nn.ReLU()"),
+    "relu6": _plain("nn.ReLU6()"),
     "scale": _plain(formula("{0.factor} * x")),
     "scaled_subsampling": _subsampling,
     "scaled_tanh": _plain(formula("1.7159 * torch.tanh(2 / 3 * x)")),
@@ -142,6 +152,7 @@ MODULES: dict[str, Callable[[Any, Arrays], Modules]] = {
     "silu": _plain("nn.SiLU()"),
     "softmax": _plain("nn.Softmax(1)"),
     "softplus": _plain("nn.Softplus()"),
+    "stochastic_depth": _plain("nn.Identity()"),
     "tanh": _plain("nn.Tanh()"),
 }
 """How each kind of layer is written."""
@@ -207,6 +218,20 @@ class Function(nn.Module):
     def __init__(self, forward):
         super().__init__()
         self.forward = forward
+''',
+    "SqueezeExcite": '''
+class SqueezeExcite(Layers):
+    """Channels times what the modules make of the whole picture."""
+
+    def forward(self, x):
+        return x * super().forward(x)[:, :, None, None]
+''',
+    "PixelNorm": '''
+class PixelNorm(nn.LayerNorm):
+    """A norm of the channels of each pixel."""
+
+    def forward(self, x):
+        return super().forward(x.movedim(1, -1)).movedim(-1, 1)
 ''',
     "Rbf": '''
 class Rbf(nn.Module):

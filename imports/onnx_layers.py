@@ -27,6 +27,8 @@ _ACTIVATIONS: dict[str, tuple[str, dict[str, str]]] = {
     "Elu": ("elu", {"alpha": "alpha"}),
     "Softplus": ("softplus", {}),
     "Silu": ("silu", {}),
+    "HardSwish": ("hardswish", {}),
+    "Mish": ("mish", {}),
     "LRN": ("lrn", {"size": "size", "alpha": "alpha", "beta": "beta", "k": "bias"}),
 }
 _FLATTENING = ("Flatten", "Reshape", "Squeeze")

@@ -40,6 +40,15 @@ class Relu(ActivationLayer):
     kind = "relu"
 
 
+class Relu6(ActivationLayer):
+    """min(max(x, 0), 6).
+
+    Source: Krizhevsky 2010, "Convolutional deep belief networks on CIFAR-10".
+    """
+
+    kind = "relu6"
+
+
 class LeakyRelu(ActivationLayer):
     """x where positive, negative_slope * x elsewhere.
 
@@ -97,6 +106,33 @@ class Silu(ActivationLayer):
     """
 
     kind = "silu"
+
+
+class HardSigmoid(ActivationLayer):
+    """min(max(x + 3, 0), 6) / 6.
+
+    Source: Howard et al. 2019, section 5.2.
+    """
+
+    kind = "hardsigmoid"
+
+
+class HardSwish(ActivationLayer):
+    """x * min(max(x + 3, 0), 6) / 6.
+
+    Source: Howard et al. 2019, section 5.2.
+    """
+
+    kind = "hardswish"
+
+
+class Mish(ActivationLayer):
+    """x * tanh(log(1 + exp(x))).
+
+    Source: Misra 2019.
+    """
+
+    kind = "mish"
 
 
 class Gelu(ActivationLayer):

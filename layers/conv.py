@@ -147,10 +147,9 @@ class Conv2dLayer(Layer):
         filters, pixels = y.shape[1], y.size // y.shape[1]
         inputs = prod(w.shape[1:])
         columns = graph.tensor(f"{self.name}.columns", (pixels, inputs))
-        matrix = graph.tensor(f"{self.name}.matrix", (filters, inputs))
-        graph.keep(self.name, columns=columns, matrix=matrix)
         graph.add(ops.Im2col(x=x, columns=columns, window=self.window))
-        graph.add(ops.Reshape(x=w, y=matrix))
+        matrix = self.reshaped(graph, w, "matrix", (filters, inputs))
+        graph.keep(self.name, columns=columns, matrix=matrix)
         rows = product = graph.tensor(f"{self.name}.product", (pixels, filters))
         graph.add(ops.MatMul(a=columns, b=matrix, transpose_b=True, c=product))
         if self.bias is not None:

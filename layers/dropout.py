@@ -1,7 +1,8 @@
-"""Dropout: sets a share of the values to 0 in training."""
+"""Dropout: sets a share of the values, or of the samples, to 0 in training."""
 
 from __future__ import annotations
 
+from math import prod
 from typing import Annotated
 
 from ..common import random
@@ -27,6 +28,7 @@ class DropoutLayer(Layer):
 
     def build(self) -> None:
         self.scale = 1.0 / (1.0 - self.rate)
+        self.alike = 1
         # A word is dropped with this many chances in 2^32; the largest word must stay.
         self.threshold = min(round(self.rate * 2**32), 2**32 - 1)
 
@@ -45,6 +47,7 @@ class DropoutLayer(Layer):
                 key=random.key(graph.seed, "dropout", self.name),
                 threshold=self.threshold,
                 scale=self.scale,
+                alike=self.alike,
             )
         )
 
@@ -54,3 +57,19 @@ class DropoutLayer(Layer):
         dx = self.input_gradient(graph, dy)
         mask = graph.kept(self.name)["mask"]
         return graph.add(DropoutBackward(dy=dy, mask=mask, dx=dx, scale=self.scale))
+
+
+class StochasticDepth(DropoutLayer):
+    """In training, sets all values of a random share of the samples to 0 and scales up the rest to
+    compensate; outside training, does nothing. At the end of the body of a residual.
+
+    y[n] = x[n] / (1 - rate) if a random word allows it, else 0; the word is keyed as dropout's, by
+    the sample's place in the batch. x, y: any shape. Source: Huang et al. 2016, with the scaling.
+    """
+
+    kind = "stochastic_depth"
+    rate: Annotated[Share, "Share of the samples that is dropped, chosen anew at each step."] = 0.1
+
+    def build(self) -> None:
+        super().build()
+        self.alike = prod(self.input_shape)

@@ -10,6 +10,7 @@ from typing_extensions import dataclass_transform
 
 from ..common.records import dataclass
 from ..graph.graph import Graph, Shape, Tensor
+from ..graph.ops import Reshape
 from .initializers import FanIn, Initializer
 
 UseBias = Annotated[bool, "Add a trained bias to each output."]
@@ -137,6 +138,14 @@ class Layer(ABC):
     def input_gradient(self, graph: Graph, dy: Tensor) -> Tensor:
         """Define the tensor of the gradient that backward returns."""
         return graph.tensor(f"{self.name}.dx", (dy.shape[0], *self.input_shape))
+
+    def tensor(self, graph: Graph, name: str, shape: Shape) -> Tensor:
+        """Define a tensor between the operations of the layer."""
+        return graph.tensor(f"{self.name}.{name}", shape)
+
+    def reshaped(self, graph: Graph, x: Tensor, name: str, shape: Shape) -> Tensor:
+        """Add the same numbers as a tensor of another shape."""
+        return graph.add(Reshape(x=x, y=self.tensor(graph, name, shape)))
 
 
 class SingleLayer(Layer):

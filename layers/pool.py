@@ -102,7 +102,6 @@ class GlobalAvgPool2d(Layer):
         return graph.add(Reshape(x=pooled, y=self.output(graph, x)))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
-        spread = graph.tensor(f"{self.name}.dpooled", (*dy.shape, 1, 1))
-        graph.add(Reshape(x=dy, y=spread))
+        spread = self.reshaped(graph, dy, "dpooled", (*dy.shape, 1, 1))
         dx = self.input_gradient(graph, dy)
         return graph.add(Pool2dBackward(dy=spread, dx=dx, window=self.window, kind="avg"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from ..graph import ops
-from ..graph.graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Tensor
 from .initializers import Initializer
 from .layer import Layer
 
@@ -26,7 +26,8 @@ class Prelu(Layer):
         self.slope = self.parameter("slope", self.input_shape[:1], "scale", constant)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        above, minus, below, sloped = self._tensors(graph, x.shape, "above minus below sloped")
+        names = ("above", "minus", "below", "sloped")
+        above, minus, below, sloped = (self.tensor(graph, name, x.shape) for name in names)
         graph.keep(self.name, above=above, below=below)
         graph.add(ops.Activation(x=x, y=above, kind="relu"))
         graph.add(ops.Scale(x=x, y=minus, factor=-1.0))
@@ -37,8 +38,8 @@ class Prelu(Layer):
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         above, below = graph.kept(self.name)["above"], graph.kept(self.name)["below"]
         ds = graph.gradient(self.slope)
-        names = "left right turned passed inner"
-        left, right, turned, passed, inner = self._tensors(graph, dy.shape, names)
+        names = ("left", "right", "turned", "passed", "inner")
+        left, right, turned, passed, inner = (self.tensor(graph, n, dy.shape) for n in names)
         graph.add(ops.ActivationBackward(value=above, dy=dy, dx=right, kind="relu"))
         graph.add(
             ops.ChannelScaleBackward(x=below, s=self.slope, dy=dy, dx=inner, ds=ds, factor=-1.0)
@@ -48,6 +49,3 @@ class Prelu(Layer):
         # All less what passes the ReLU of x: that of -x would leave nothing where x is 0.
         graph.add(ops.Add(terms=(turned, passed), y=left))
         return graph.add(ops.Add(terms=(right, left), y=self.input_gradient(graph, dy)))
-
-    def _tensors(self, graph: Graph, shape: Shape, names: str) -> list[Tensor]:
-        return [graph.tensor(f"{self.name}.{name}", shape) for name in names.split()]

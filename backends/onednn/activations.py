@@ -7,17 +7,20 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ...graph.graph import Op
-from ...graph.ops import Add, Conv2d, MatMul
+from ...graph.ops import RAISED, Add, Conv2d, MatMul
 from ..base import Array
+from ..reference.pointwise import activate
 from .bind import Binder
-from .constants import ELTWISE, ELTWISE_ALPHA, SCALED_TANH
+from .constants import ELTWISE, ELTWISE_NUMBERS, SCALED_TANH
 from .library import library
 from .memory import Descriptor, Memory
 from .primitive import Attributes, Link
 
 # oneDNN computes e^x - 1 and log(1 + e^x) as they stand. Of an ELU of -1e-3 seven of the 24 bits
-# are lost, and a softplus of -24 is 0.
-INEXACT = ("elu", "softplus")
+# are lost, a softplus of -24 is 0, and so is a mish of -17. Of x / 6 + 1/2 the last digits near -3
+# are lost, which x + 3 has.
+INEXACT = ("elu", "softplus", "hardsigmoid", "hardswish", "mish")
+Function = tuple[int, float, float]
 # So many numbers at a time, with what lies between, stay in a core's own cache.
 _PIECE = 1 << 14
 
@@ -52,7 +55,7 @@ def apply(b: Binder, op: Op, kind: str, alpha: float, source: Memory, target: Me
     function, count, name = _FUNCTIONS[kind]
     parts = _in_pieces(b, (source, target), count)
     # A channel that only fills up a block must stay zero; softplus and sigmoid of 0 are not.
-    padding = padding_of(target) if kind in ("softplus", "sigmoid") else None
+    padding = padding_of(target) if kind in RAISED else None
 
     def run() -> None:
         for part in parts:
@@ -124,21 +127,8 @@ def _gelu(x: Array, y: Array, a: Array, q: Array, tail: Array, alpha: np.float32
     np.subtract(y, tail, out=y)
 
 
-def _sigmoid(x: Array, y: Array, e: Array, alpha: np.float32) -> None:
-    """1 / (1 + e^-x) for x >= 0, else e^x / (1 + e^x)."""
-    _decay(x, e)
-    np.maximum(e, x >= 0, out=y)
-    np.add(e, 1.0, out=e)
-    np.divide(y, e, out=y)
-
-
-def _silu(x: Array, y: Array, e: Array, sigmoid: Array, alpha: np.float32) -> None:
-    _sigmoid(x, sigmoid, e, alpha)
-    np.multiply(x, sigmoid, out=y)
-
-
-def _tanh(x: Array, y: Array, alpha: np.float32) -> None:
-    np.tanh(x, out=y)
+def _by_reference(kind: str) -> Callable[..., None]:
+    return lambda x, y, alpha: np.copyto(y, activate(kind, x, alpha))
 
 
 # With each, how many arrays it takes beside x and y, and what explain calls it.
@@ -146,11 +136,13 @@ _FUNCTIONS: dict[str, tuple[Callable[..., None], int, str]] = {
     "elu": (_elu, 2, "tanh"),
     "softplus": (_softplus, 2, "exp, log"),
     "gelu": (_gelu, 3, "exp"),
-    "sigmoid": (_sigmoid, 1, "exp"),
-    "silu": (_silu, 2, "exp"),
-    "tanh": (_tanh, 0, "tanh"),
+    "tanh": (_by_reference("tanh"), 0, "tanh"),
+    **{kind: (_by_reference(kind), 0, "exp") for kind in ("sigmoid", "silu", "mish")},
+    **{kind: (_by_reference(kind), 0, "clip") for kind in ("hardsigmoid", "hardswish")},
 }
 WITHOUT_AVX2 = ("sigmoid", "silu", "tanh")
+# Where these are inexact their slopes are the reference's; that of the library's mish overflows.
+INEXACT_SLOPES = (*WITHOUT_AVX2, "mish")
 
 
 def softplus_backward(b: Binder, op: Op, x: Memory, dy: Memory, dx: Memory) -> None:
@@ -180,9 +172,9 @@ def padding_of(memory: Memory) -> Array | None:
     return numbers.reshape(n, -1, h * w, block)[:, -1, :, c % block :]
 
 
-def eltwise(kind: str, alpha: float) -> tuple[int, float]:
-    """oneDNN's algorithm and alpha of an activation."""
-    return ELTWISE[kind], ELTWISE_ALPHA.get(kind, alpha)
+def eltwise(kind: str, alpha: float) -> Function:
+    """oneDNN's algorithm, alpha and beta of an activation."""
+    return ELTWISE[kind], *ELTWISE_NUMBERS.get(kind, (alpha, 0.0))
 
 
 def links(op: MatMul | Conv2d | Add, dtype: str) -> tuple[Link, ...]:
@@ -194,7 +186,7 @@ def links(op: MatMul | Conv2d | Add, dtype: str) -> tuple[Link, ...]:
         return ()
     if op.activation == "scaled_tanh":
         return SCALED_TANH
-    return ((*eltwise(op.activation, op.activation_alpha), 0.0),)
+    return (eltwise(op.activation, op.activation_alpha),)
 
 
 def post_ops(op: MatMul | Conv2d | Add, dtype: str) -> Attributes | None:

@@ -202,6 +202,8 @@ class Binder:
         if self._places is None or tensor.role != "activation":
             return Memory(descriptor)
         memory, before = self._places.take(tensor, descriptor, self._position)
+        # What waits to be written there must not come behind the new tensor.
+        self._flush({*before})
         self.overwritten.update(before)
         return memory
 

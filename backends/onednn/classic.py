@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from ...graph.ops import Activation, ActivationBackward, ChannelScale, Pad2d
+from ...graph.ops import Activation, ActivationBackward, ChannelScale, GateChannels, Pad2d
 from .bind import Binder, binds
 from .constants import BINARY, ELTWISE_ABS, ELTWISE_LINEAR, SCALED_TANH
 from .memory import Descriptor, channel_shape
 from .primitive import Attributes, first_fast
 
 
+@binds(GateChannels)
 @binds(ChannelScale)
 def channel_scale(b: Binder, op: ChannelScale) -> None:
     spread = Descriptor.of(channel_shape(op.x))

@@ -127,14 +127,17 @@ def _layouts(b: Binder, tensor: Tensor) -> list[Descriptor]:
 
 @binds(Dropout, dtypes=BOTH)
 def dropout(b: Binder, op: Dropout) -> None:
-    mask = np.zeros(prod(op.x.shape), np.uint8)
+    mask = np.zeros((prod(op.x.shape) // op.alike, op.alike), np.uint8)
+    drawn = mask.reshape(-1) if op.alike == 1 else np.zeros(len(mask), np.uint8)
     key, threshold, parts = random.Key(*op.key), op.threshold, op.parts
     step = b.array(op.step)
     b.arrays[op.mask] = mask.reshape(op.x.shape)
 
     def draw() -> None:
         turn, part = divmod(int(step[0]), parts)
-        random.at_least(key, turn, threshold, mask, first=part * len(mask))
+        random.at_least(key, turn, threshold, drawn, first=part * len(drawn))
+        if op.alike > 1:
+            mask[...] = drawn[:, None]
 
     b.host(op, draw, "philox", {"mask": f"u8 {'x'.join(map(str, op.x.shape))}"})
     _multiply(b, op, op.x, op.mask, op.y, op.scale)

@@ -23,7 +23,7 @@ DATA_TYPES = {"bfloat16": 2, "float32": 3, "int32": 4, "int8": 5, "uint8": 6}
 DATA_TYPE_NAMES = {2: "bf16", 3: "f32", 4: "s32", 5: "s8", 6: "u8"}
 
 PLAIN_TAGS = {1: 2, 2: 3, 3: 4, 4: 5, 5: 6}  # a, ab, abc, abcd, abcde by number of dimensions
-LAYOUT_TAGS = {"any": 1, "ba": 14, "nchw": 5, "nhwc": 22, "nChw16c": 78, "nChw8c": 102}
+LAYOUT_TAGS = {"any": 1, "ba": 14, "acb": 15, "nchw": 5, "nhwc": 22, "nChw16c": 78, "nChw8c": 102}
 
 FORWARD_TRAINING, FORWARD_INFERENCE, BACKWARD = 64, 96, 128
 CONVOLUTION_DIRECT, CONVOLUTION_WINOGRAD = 1, 2
@@ -43,9 +43,21 @@ ELTWISE = {
     "silu": 44,
     "gelu": 49,
     "gelu_tanh": 43,
+    "relu6": 47,
+    "hardsigmoid": 40,
+    "hardswish": 52,
+    "mish": 51,
 }
-ELTWISE_FROM_OUTPUT = {"relu": 256, "leaky_relu": 256, "sigmoid": 260, "tanh": 257, "elu": 258}
-ELTWISE_ALPHA = {"softplus": 1.0, "silu": 1.0}  # kinds whose alpha is a fixed part of our formula
+ELTWISE_FROM_OUTPUT = {"relu": 256, "tanh": 257, "elu": 258, "sigmoid": 260, "relu6": 262}
+ELTWISE_FROM_OUTPUT["leaky_relu"] = ELTWISE_FROM_OUTPUT["relu"]
+# Kinds whose alpha and beta are fixed parts of our formula.
+ELTWISE_NUMBERS = {
+    "softplus": (1.0, 0.0),
+    "silu": (1.0, 0.0),
+    "relu6": (0.0, 6.0),
+    "hardsigmoid": (1 / 6, 0.5),
+    "hardswish": (1 / 6, 0.5),
+}
 # 1.7159 tanh(2 x / 3) has no algorithm of its own, so three run in a row, each with alpha and beta.
 SCALED_TANH = (
     (ELTWISE_LINEAR, 2.0 / 3.0, 0.0),

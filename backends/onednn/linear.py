@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from ...graph.geometry import Window
 from ...graph.graph import Shape
-from ...graph.ops import BiasAdd, BiasGrad, Col2im, Im2col, MatMul
+from ...graph.ops import BatchMatMul, BiasAdd, BiasGrad, Col2im, Im2col, MatMul
 from .activations import activate_behind, post_ops
 from .bind import BOTH, Binder, binds
-from .constants import BINARY, FORWARD_TRAINING
+from .constants import BINARY, ELTWISE_LINEAR, FORWARD_TRAINING
 from .memory import Descriptor, Memory, channel_shape
 from .primitive import (
     Attributes,
@@ -136,6 +136,20 @@ def _weight_gradient(b: Binder, op: MatMul) -> None:
 def _piece(memory: Memory, layout: Descriptor, at: int) -> Memory:
     """The at-th rows of a row-major memory."""
     return Memory(layout, memory.buffer[at * layout.nbytes : (at + 1) * layout.nbytes])
+
+
+@binds(BatchMatMul)
+def batch_matmul(b: Binder, op: BatchMatMul) -> None:
+    count, (m, n, k) = op.a.shape[0], op.mnk
+    layouts = [
+        Descriptor.of((count, *sides), "acb" if turned else "plain")
+        for sides, turned in (((m, k), op.transpose_a), ((k, n), op.transpose_b))
+    ]
+    times = Attributes(chain=((ELTWISE_LINEAR, op.factor, 0.0),)) if op.factor != 1.0 else None
+    shown: dict[str, object] = {"batch": count, "M": m, "N": n, "K": k}
+    desc = first_fast("matmul", [(*layouts, None, Descriptor.of(op.c.shape), times)], shown)
+    a, right = (b.plain(t).view(each) for t, each in zip((op.a, op.b), layouts, strict=True))
+    b.primitive(op, desc, {"src": a, "weights": right, "dst": b.output(op.c)}, shown)
 
 
 @binds(BiasAdd, dtypes=BOTH)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...graph import ops
 from ...graph.graph import Tensor
-from .activations import WITHOUT_AVX2, apply, eltwise, inexact, softplus_backward
+from .activations import INEXACT_SLOPES, Function, apply, eltwise, inexact, softplus_backward
 from .bind import BOTH, Binder, binds
 from .classic import scaled_tanh, scaled_tanh_backward
 from .constants import (
@@ -83,15 +83,15 @@ def _pool_again(b: Binder, op: ops.Pool2dBackward) -> tuple[PrimitiveDesc, None]
 
 
 def _eltwise_desc(
-    b: Binder, tensor: Tensor, prop: int, function: tuple[int, float], details: Mapping[str, object]
+    b: Binder, tensor: Tensor, prop: int, function: Function, details: Mapping[str, object]
 ) -> PrimitiveDesc:
-    """Forward in the tensor's own layout, else row-major; function: its algorithm and alpha.
+    """Forward in the tensor's own layout, else row-major; function: algorithm, alpha and beta.
 
     A blocked layout with padded channels has no fast kernel where f(0) is not 0.
     """
-    algorithm, alpha = function
+    algorithm, *numbers = function
     layouts = (b.source(tensor).descriptor, b.layout(tensor.shape))
-    candidates = [(prop, algorithm, each, each, alpha, 0.0, None) for each in layouts]
+    candidates = [(prop, algorithm, each, each, *numbers, None) for each in layouts]
     return first_fast("eltwise_forward", candidates, details)
 
 
@@ -116,14 +116,14 @@ def activation_backward(b: Binder, op: ops.ActivationBackward) -> None:
         layout = b.source(op.value).descriptor
         dx = b.output(op.dx, layout)
         return softplus_backward(b, op, b.source(op.value), b.want(op.dy, layout), dx)
-    if op.kind in WITHOUT_AVX2 and inexact(op.kind, b.dtype):
+    if op.kind in INEXACT_SLOPES and inexact(op.kind, b.dtype):
         return reference(b, op)
     details = {"kind": op.kind}
-    algorithm, alpha = eltwise(op.kind, op.alpha)
-    hint = _eltwise_desc(b, op.value, FORWARD_TRAINING, (algorithm, alpha), details)
+    algorithm, *numbers = function = eltwise(op.kind, op.alpha)
+    hint = _eltwise_desc(b, op.value, FORWARD_TRAINING, function, details)
     layout = hint.descriptor("src")
     algorithm = ELTWISE_FROM_OUTPUT.get(op.kind, algorithm)
-    backward = (algorithm, layout, layout, layout, alpha, 0.0, hint, None)
+    backward = (algorithm, layout, layout, layout, *numbers, hint, None)
     desc = first_fast("eltwise_backward", [backward], details)
     value, dy = b.want(op.value, layout), b.want(op.dy, layout)
     if b.may_overwrite(op.dy):
@@ -144,7 +144,7 @@ def activation_backward(b: Binder, op: ops.ActivationBackward) -> None:
 @binds(ops.Scale, dtypes=BOTH)
 def scale(b: Binder, op: ops.Scale) -> None:
     details = {"alpha": op.factor}
-    desc = _eltwise_desc(b, op.x, FORWARD_INFERENCE, (ELTWISE_LINEAR, op.factor), details)
+    desc = _eltwise_desc(b, op.x, FORWARD_INFERENCE, (ELTWISE_LINEAR, op.factor, 0.0), details)
     b.tensors(op, desc, {"src": op.x}, {"dst": op.y}, details)
 
 

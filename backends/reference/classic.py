@@ -29,6 +29,7 @@ def pad2d_backward(op: ops.Pad2dBackward, dy: Array) -> Array:
     return dy[:, :, top : top + h, left : left + w]
 
 
+@kernel(ops.GateChannels, "multiply")
 @kernel(ops.ChannelScale, "multiply")
 def channel_scale(op: ops.ChannelScale, x: Array, s: Array) -> Array:
     return along_channels(op.factor * s, x) * x

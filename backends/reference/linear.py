@@ -40,6 +40,13 @@ def matmul(
     )
 
 
+@kernel(ops.BatchMatMul, "matmul")
+def batch_matmul(op: ops.BatchMatMul, a: Array, b: Array) -> Array:
+    left = a.swapaxes(1, 2) if op.transpose_a else a
+    right = b.swapaxes(1, 2) if op.transpose_b else b
+    return np.asarray(left @ right * a.dtype.type(op.factor))
+
+
 @kernel(ops.BiasAdd, "add")
 def bias_add(op: ops.BiasAdd, x: Array, b: Array) -> Array:
     return x + along_channels(b, x)

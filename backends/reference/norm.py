@@ -144,12 +144,12 @@ def lrn_backward(op: Backward, x: Array, y: Array, dy: Array) -> Array:
 
 @kernel(ops.Dropout, "multiply")
 def dropout(op: ops.Dropout, x: Array, step: Array) -> tuple[Array, Array]:
-    count = prod(x.shape)
+    count = prod(x.shape) // op.alike
     turn, part = divmod(int(step[0]), op.parts)
     block, before = divmod(part * count, 4)
     words = random.words(random.Key(*op.key), turn, block, -(-(before + count) // 4)).reshape(-1)
     kept = words[before : before + count] >= op.threshold
-    mask = kept.astype(np.uint8).reshape(x.shape)
+    mask = kept.astype(np.uint8).repeat(op.alike).reshape(x.shape)
     return x * mask * op.scale, mask
 
 

@@ -153,6 +153,21 @@ def gelu_tanh_derivative(x: Array) -> Array:
     return sigmoid(u) * (1.0 + x * sigmoid(-u) * slope)
 
 
+def hardsigmoid(x: Array) -> Array:
+    """min(max(x + 3, 0), 6) / 6."""
+    return np.asarray(np.clip(x + 3.0, 0.0, 6.0) / 6.0)
+
+
+def hardswish_derivative(x: Array) -> Array:
+    inside = (x > -3.0) & (x < 3.0)
+    return np.where(inside, np.clip(x, -3.0, 3.0) / 3.0 + 0.5, x >= 3.0)
+
+
+def mish_derivative(x: Array) -> Array:
+    share = np.tanh(softplus(x))
+    return share + x * sigmoid(x) * (1.0 - share) * (1.0 + share)
+
+
 def scaled_tanh_derivative(y: Array) -> Array:
     # The difference is exact near the ends, where the square's is lost in rounding.
     size = y.dtype.type(SCALED_TANH)
@@ -169,6 +184,10 @@ FUNCTIONS: dict[str, Callable[[Array, float], Array]] = {
     "silu": lambda x, alpha: x * sigmoid(x),
     "gelu": lambda x, alpha: x * normal_cdf(x),
     "gelu_tanh": lambda x, alpha: x * sigmoid(2.0 * gelu_argument(x)),
+    "relu6": lambda x, alpha: np.clip(x, 0.0, 6.0),
+    "hardsigmoid": lambda x, alpha: hardsigmoid(x),
+    "hardswish": lambda x, alpha: x * hardsigmoid(x),
+    "mish": lambda x, alpha: x * np.tanh(softplus(x)),
     "scaled_tanh": lambda x, alpha: scaled_tanh(x),
 }
 
@@ -183,5 +202,9 @@ DERIVATIVES: dict[str, Callable[[Array, float], Array]] = {
     "silu": lambda x, alpha: silu_derivative(x),
     "gelu": lambda x, alpha: normal_cdf(x) + x * phi(x),
     "gelu_tanh": lambda x, alpha: gelu_tanh_derivative(x),
+    "relu6": lambda y, alpha: (y > 0) & (y < 6),
+    "hardsigmoid": lambda x, alpha: np.where((x > -3) & (x < 3), x.dtype.type(1 / 6), 0),
+    "hardswish": lambda x, alpha: hardswish_derivative(x),
+    "mish": lambda x, alpha: mish_derivative(x),
     "scaled_tanh": lambda y, alpha: scaled_tanh_derivative(y),
 }

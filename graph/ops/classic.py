@@ -51,6 +51,10 @@ class ChannelScale(Op):
         self.need(self.s.shape == (self.x.shape[1],), self.x, self.s)
 
 
+class GateChannels(ChannelScale):
+    """The same with factors s that other operations compute."""
+
+
 class ChannelScaleBackward(Op):
     """dx = factor s dy, ds = factor times the sum of dy x over all axes but 1."""
 

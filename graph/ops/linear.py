@@ -43,6 +43,34 @@ class MatMul(Op):
         return 2 * m * n * k + extra * m * n + (m * k if self.bias_grad is not None else 0)
 
 
+class BatchMatMul(Op):
+    """c[g] = factor op(a[g]) op(b[g]) for every g, op the transpose of each matrix if asked for.
+
+    op(a): (G, M, K), op(b): (G, K, N), c: (G, M, N).
+    """
+
+    a: In
+    b: In
+    c: Out
+    transpose_a: bool = False
+    transpose_b: bool = False
+    factor: float = 1.0
+
+    @property
+    def mnk(self) -> tuple[int, int, int]:
+        m, k = self.a.shape[:0:-1] if self.transpose_a else self.a.shape[1:]
+        return m, self.c.shape[2], k
+
+    def check(self) -> None:
+        count, (m, n, k) = self.a.shape[0], self.mnk
+        b = (count, n, k) if self.transpose_b else (count, k, n)
+        self.need(self.b.shape == b and self.c.shape == (count, m, n), self.a, self.b, self.c)
+
+    def flops(self) -> int:
+        m, n, k = self.mnk
+        return 2 * self.a.shape[0] * m * n * k + (self.factor != 1.0) * self.c.size
+
+
 class BiasAdd(Op):
     """y = x + b along axis 1; x, y: (N, C) or (N, C, H, W), b: (C,)."""
 

@@ -206,9 +206,10 @@ class DivisiveNormBackward(_LocalNormBackward):
 class Dropout(Op):
     """mask = 1 where word >= threshold, else 0; y = scale x mask.
 
-    The word of element e of the batch, counted row-major over (N, C, H, W), is word e % 4 of the
-    block Philox4x32-10 (Salmon et al. 2011) of the 128-bit counter (e // 4, t), both 64 bits with
-    the low word first, under ``key`` = (low, high). t = step // parts, and x begins with the
+    The word of element e of the batch, counted row-major over (N, C, H, W), is word w % 4 of the
+    block Philox4x32-10 (Salmon et al. 2011) of the 128-bit counter (w // 4, t), both 64 bits with
+    the low word first, under ``key`` = (low, high), w = e // alike: ``alike`` is 1, or the size of
+    a sample, all of whose elements then share a word. t = step // parts, and x begins with the
     element e = (step mod parts) times x's size: 0 if a batch is not computed in parts. So the
     mask is the same on every device, in every layout, for every number of parts. x, y: any shape;
     mask: as x, uint8; step: (1,) int64. (Srivastava et al. 2014, with the scaling in training)
@@ -223,9 +224,11 @@ class Dropout(Op):
     threshold: int
     scale: float
     parts: int = 1
+    alike: int = 1
 
     def check(self) -> None:
         self.same(self.x, self.y, self.mask)
+        self.need(self.alike in (1, self.x.size // self.x.shape[0]), self.x)
         self.need(self.step.shape == (1,), self.step)
 
 

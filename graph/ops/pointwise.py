@@ -10,8 +10,11 @@ from ..graph import In, Op, Out, Tensor
 PoolKind = Literal["max", "avg"]
 
 # The derivative of these follows from the output alone, so backward keeps y and not x.
-FROM_OUTPUT = ("relu", "leaky_relu", "sigmoid", "tanh", "elu", "scaled_tanh")
-ACTIVATIONS = (*FROM_OUTPUT[:-1], "softplus", "silu", "gelu", "gelu_tanh", "scaled_tanh")
+FROM_OUTPUT = ("relu", "leaky_relu", "sigmoid", "tanh", "elu", "relu6", "scaled_tanh")
+_FROM_INPUT = ("softplus", "silu", "gelu", "gelu_tanh", "hardsigmoid", "hardswish", "mish")
+ACTIVATIONS = (*FROM_OUTPUT[:-1], *_FROM_INPUT, "scaled_tanh")
+# Of these f(0) is not 0: they would fill what pads a layout.
+RAISED = ("sigmoid", "softplus", "hardsigmoid")
 
 
 def _check_pool(op: Op, x: Tensor, y: Tensor, window: Window) -> None:
@@ -64,8 +67,10 @@ class Activation(Op):
 
     relu max(x, 0); leaky_relu x or alpha x below 0; sigmoid 1 / (1 + e^-x); tanh; elu x or
     alpha (e^x - 1) below 0; softplus log(1 + e^x); silu x sigmoid(x); gelu x Phi(x) with the exact
-    error function; gelu_tanh 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))); scaled_tanh
-    1.7159 tanh(2 x / 3).
+    error function; gelu_tanh 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))); relu6
+    min(max(x, 0), 6); hardsigmoid relu6(x + 3) / 6; hardswish x hardsigmoid(x); mish
+    x tanh(softplus(x)); scaled_tanh 1.7159 tanh(2 x / 3). Slopes at a kink: 0 for relu6 and
+    hardsigmoid; hardswish has that of its outer side.
     """
 
     flops_each = 1

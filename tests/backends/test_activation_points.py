@@ -35,13 +35,38 @@ def test_every_activation_is_tried():
     assert set(RIGHT) == set(ops.ACTIVATIONS)
 
 
-@pytest.mark.parametrize("kind", RIGHT)
-def test_values_and_slopes(backend, kind):
+def at(backend: Backend, kind: str, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The values of an activation, and its slopes."""
     d, alpha = Draft(np.random.default_rng(1), "normal"), ALPHA.get(kind, 0.0)
-    x, shape = d.given("x", POINTS[None]), (1, POINTS.size)
+    x, shape = d.given("x", points[None]), (1, points.size)
     y, dx, dy = d.out("y", *shape), d.out("dx", *shape), d.given("dy", np.ones(shape, np.float32))
     d.graph.add(ops.Activation(x=x, y=y, kind=kind, alpha=alpha))
     value = y if kind in ops.FROM_OUTPUT else x
     d.graph.add(ops.ActivationBackward(value=value, dy=dy, dx=dx, kind=kind, alpha=alpha))
     value_there, slope = (found[0] for found in results(backend, d))
-    assert_right(kind, value_there, slope, flushed=backend.name == "cuda")
+    return value_there, slope
+
+
+@pytest.mark.parametrize("kind", RIGHT)
+def test_values_and_slopes(backend, kind):
+    assert_right(kind, *at(backend, kind, POINTS), flushed=backend.name == "cuda")
+
+
+KINKS = np.array([-3, 3, 6], np.float32)
+BELOW, ABOVE = KINKS - np.float32(1e-3), KINKS + np.float32(1e-3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "below", "there", "above"),
+    [
+        ("relu6", [0, 3, 6], [0, 1, 1], [0, 1, 0], [0, 1, 0]),
+        ("hardsigmoid", [0, 1, 1], [0, 1 / 6, 0], [0, 0, 0], [1 / 6, 0, 0]),
+        ("hardswish", [0, 3, 6], [0, 1.499667, 1], [0, 1, 1], [-0.499667, 1, 1]),
+    ],
+)
+def test_values_and_slopes_at_their_kinks(backend, kind, values, below, there, above):
+    """As PyTorch has them."""
+    for points, want in ((BELOW, below), (KINKS, there), (ABOVE, above)):
+        found, slopes = at(backend, kind, points)
+        np.testing.assert_allclose(slopes, want, rtol=1e-5)
+        np.testing.assert_allclose(found, values, atol=1.6e-3 * (points is not KINKS))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.common.errors import ExportError
 from dnnstack.configs.schema.compression import QuantizeConfig
 from dnnstack.datasets import ImageSet
 from dnnstack.exports import numpy_functions
@@ -54,6 +55,7 @@ COMPILED: list[Format] = [SaneC()] if shutil.which("gcc") else []
 CONV, POOL = "{conv2d: {filters: 6, kernel_size: %s}}", "{max_pool2d: {pool_size: 2}}"
 NETS = {
     "activations": "[relu, tanh, sigmoid, softplus, silu, gelu, scaled_tanh, prelu, "
+    "mish, hardswish, hardsigmoid, relu6, "
     "{elu: {alpha: 0.7}}, {leaky_relu: {negative_slope: 0.3}}, {gelu: {approximate: true}}]",
     "behind": f"[{CONV % 1}, elu, {CONV % 1}, silu, {CONV % 1}, leaky_relu, {CONV % 1}, sigmoid]",
     "same": "[{conv2d: {filters: 6, kernel_size: [3, 2], padding: same, stride: [2, 1]}}]",
@@ -81,9 +83,20 @@ NETS = {
 }
 
 
-def _net(name: str) -> Trained:
+# Not in every format: norms by the numbers of a sample, and what is multiplied by them.
+SOME = {
+    "group_norm": "[{group_norm: {groups: 2, eps: 0.1}}, {stochastic_depth: {rate: 0.5}}]",
+    "layer_norm": f"[{CONV % 2}, {{layer_norm: {{eps: 0.1}}}}]",
+    "squeeze_excite": "[{squeeze_excite: {units: 3}}, "
+    "{squeeze_excite: {units: 2, gate: hardsigmoid}}]",
+    "rows": "[flatten, {dense: {units: 6}}, {group_norm: {groups: 2}}, tanh, layer_norm]",
+}
+TOKENS = "[{patch_embedding: {units: 5, patch_size: [3, 4]}}, {layer_scale: {initial_factor: 2}}]"
+
+
+def _net(name: str, layers: str = "") -> Trained:
     flat = "" if name in ("whole", "rows") else "flatten, "
-    layers = f"{NETS[name][:-1]}, {flat}{{dense: {{units: 4}}}}]"
+    layers = f"{(layers or NETS[name])[:-1]}, {flat}{{dense: {{units: 4}}}}]"
     return untrained(layers, (4, 9, 8), 4, kind="numbers", loss="mse")
 
 
@@ -113,13 +126,48 @@ def test_layers(name, tmp_path, in_numpy):
     _all_alike(trained, tmp_path, [*FORMATS, *ONNX, *COMPILED], 1e-5)
 
 
+@pytest.mark.parametrize("name", SOME)
+def test_layers_that_some_formats_have(name, tmp_path, in_numpy):
+    trained = _net(name, SOME[name])
+    _all_alike(trained, tmp_path, [Torch(), *ONNX], 1e-5)
+    kind = "group_norm" if name == "rows" else name
+    for each in (Numpy(), Html(), C()):
+        with pytest.raises(ExportError, match=rf"_1' \({kind}\): {each.kind} .* it: onnx, torch$"):
+            each.check(Plain.of(trained))
+
+
+def test_tokens_and_factors(tmp_path):
+    trained = _net("tokens", TOKENS)
+    _all_alike(trained, tmp_path, [Numpy(), Html(weights="fp32"), *ONNX, *COMPILED], 1e-5)
+    with pytest.raises(ExportError, match=r"'patch_embedding_1' .*: torch has no module for it"):
+        Torch().check(Plain.of(trained))
+    heads = "[{patch_embedding: {units: 4, patch_size: 1}}, {multi_head_attention: {heads: 2}}]"
+    wanted = r"'multi_head_attention_1' \(.*\): {} has no BatchMatMul; formats .* it: none"
+    for each in (Numpy(), Torch(), Onnx(), C()):
+        with pytest.raises(ExportError, match=wanted.format(each.kind)):
+            each.check(Plain.of(_net("tokens", heads)))
+
+
+def _able(form: Format, trained: Trained) -> bool:
+    """Whether a format has all layers; it may lack these alone."""
+    kinds = {layer.kind for layer in trained.network.every_layer()}
+    try:
+        form.check(Plain.of(trained))
+    except ExportError:
+        assert kinds & {*SOME, "multi_head_attention", "patch_embedding", "layer_scale"}
+        return False
+    return True
+
+
 @DRAWN_NETS
 @given(trainings())
 def test_random_nets(tmp_path_factory, training: Training):
     with pytest.MonkeyPatch.context() as patch:
         numpy_torch.install(patch)
         folder = tmp_path_factory.mktemp("drawn")
-        _all_alike(drawn(training), folder, [Numpy(), Torch(), *ONNX[:1]], 1e-4)
+        trained = drawn(training)
+        formats = [each for each in (Numpy(), Torch(), *ONNX[:1]) if _able(each, trained)]
+        _all_alike(trained, folder, formats, 1e-4)
 
 
 @pytest.mark.parametrize("name", sorted({*PACKAGED} - {"cifar10-resnet9.yaml", "resnet18.yaml"}))

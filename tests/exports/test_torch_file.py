@@ -161,7 +161,7 @@ def test_what_it_cannot_write_is_refused(monkeypatch):
         Torch().check(Plain.of(Trained.of(whole)))
     monkeypatch.delitem(torch_file.MODULES, "tanh")
     unknown = Plain.of(untrained("[flatten, tanh, {dense: {units: 3}}]", (1, 2, 2), 3))
-    expected = r"^layer 'tanh_1' \(tanh\): torch knows the layers of dnnstack alone; formats that "
+    expected = r"^layer 'tanh_1' \(tanh\): torch has no module for it; formats that "
     with pytest.raises(ExportError, match=f"{expected}have it: .*numpy"):
         Torch().check(unknown)
 

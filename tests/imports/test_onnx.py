@@ -47,6 +47,7 @@ def model(
     result: str = "y",
 ) -> onnx.ModelProto:
     """A network in ONNX's text form, whose arrays of these shapes are drawn."""
+    opset = 18 if "Mish(" in body else opset  # the first that has it
     head = f'<ir_version: 8, opset_import: ["" : {opset}]>'
     made = parse_model(f"{head} net ({given}) => (float[n,k] {result}) {{ {body} }}")
     draw = np.random.default_rng(1)
@@ -121,6 +122,7 @@ OPERATORS: dict[str, tuple[str, dict[str, tuple[int, ...]], str]] = {
     "elu": ("a = Conv(x, w) t = Elu<alpha=0.7>(a)", W, "conv2d elu"),
     "others": ("a = Tanh(x) c = Softplus(a) t = Sigmoid(c)", {}, "tanh softplus sigmoid"),
     "silu": ("a = Sigmoid(x) t = Mul(x, a)", {}, "silu"),
+    "hardswish": ("a = HardSwish(x) t = Mish(a)", {}, "hardswish mish"),
     "gelu": (f"{HALF} {ERF} P = Mul(x, E) t = Mul(P, H)", {}, "gelu"),
     "gelu-halved-first": (f"{HALF} {ERF_TIMES} P = Mul(H, x) t = Mul(E, P)", {}, "gelu"),
     "gelu-halved-inside": (f"{HALF} {ERF} P = Mul(E, H) t = Mul(x, P)", {}, "gelu"),

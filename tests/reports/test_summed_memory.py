@@ -37,7 +37,8 @@ from ..support.stored import tuples
 
 BACKENDS = ("numpy", "onednn")
 # Of their sizes NumPy would compute for minutes: what it holds before a step is compared.
-LARGE = {"alexnet.yaml", "resnet18.yaml", "vgg16.yaml"}
+LARGE = {"alexnet.yaml", "resnet18.yaml", "resnet50.yaml", "vgg16.yaml", "vgg16-bn.yaml"}
+LARGE |= {"mobilenet-v2.yaml", "vit-tiny.yaml"}
 # Batches that these need, or are.
 WHOLE = {"lenet5-1998.yaml", "mlp-xor.yaml", "perceptron-nand.yaml", "perceptron.yaml"}
 WHOLE |= {"linear-regression.yaml", "logistic.yaml", "mlp-regression.yaml"}

@@ -22,13 +22,17 @@ RIGHT: dict[str, tuple[list[float], list[float]]] = {
     "silu": ([0, 0, np.inf, 0, TINY / 2, -TINY / 2], [0.5, 0.5, 1, 0, 0.5, 0.5]),
     "gelu": ([0, 0, np.inf, 0, TINY / 2, -TINY / 2], [0.5, 0.5, 1, 0, 0.5, 0.5]),
     "gelu_tanh": ([0, 0, np.inf, 0, TINY / 2, -TINY / 2], [0.5, 0.5, 1, 0, 0.5, 0.5]),
+    "relu6": ([0, 0, 6, 0, TINY, 0], [0, 0, 0, 0, 1, 0]),
+    "hardsigmoid": ([0.5, 0.5, 1, 0, 0.5, 0.5], [1 / 6, 1 / 6, 0, 0, 1 / 6, 1 / 6]),
+    "hardswish": ([0, 0, np.inf, 0, TINY / 2, -TINY / 2], [0.5, 0.5, 1, 0, 0.5, 0.5]),
+    "mish": ([0, 0, np.inf, 0, 0.6 * TINY, -0.6 * TINY], [0.6, 0.6, 1, 0, 0.6, 0.6]),
     "scaled_tanh": (
         [0, 0, _END, -_END, 1.1439333 * TINY, -1.1439333 * TINY],
         [1.1439333, 1.1439333, 0, 0, 1.1439333, 1.1439333],
     ),
 }
 # Products of an infinity and 0, in PyTorch too: NaN or the limit.
-PRODUCTS = ("silu", "gelu", "gelu_tanh")
+PRODUCTS = ("silu", "gelu", "gelu_tanh", "hardswish", "mish")
 
 
 def assert_right(kind: str, y: Array, slope: Array, flushed: bool = False) -> None:

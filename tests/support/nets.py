@@ -98,6 +98,16 @@ def _batch_norm(draw: DrawFn) -> tuple[tuple[int, ...], Options]:
     }
 
 
+def _sample_norm(kind: str) -> Callable[[DrawFn], tuple[tuple[int, ...], Options]]:
+    def draw_one(draw: DrawFn) -> tuple[tuple[int, ...], Options]:
+        shape, options = _any_shape(draw), {"eps": draw(st.sampled_from([0.1, 1.0]))}
+        if kind == "group_norm":
+            options["groups"] = draw(st.sampled_from([g for g in (1, 2, 3) if shape[0] % g == 0]))
+        return shape, options
+
+    return draw_one
+
+
 def _local_norm(draw: DrawFn) -> tuple[tuple[int, ...], Options]:
     return draw(pictures), {
         "size": draw(st.sampled_from([1, 3, 5, 15])),
@@ -105,6 +115,18 @@ def _local_norm(draw: DrawFn) -> tuple[tuple[int, ...], Options]:
         "beta": draw(st.floats(0.01, 2.0)),
         "k": draw(st.floats(0.5, 2.0)),
     }
+
+
+def _patches(draw: DrawFn) -> tuple[tuple[int, ...], Options]:
+    (channels, *counts), size = draw(pictures), (draw(st.integers(1, 3)), draw(st.integers(1, 3)))
+    shape = channels, *(min(count, 3) * side for count, side in zip(counts, size, strict=True))
+    return shape, {"units": draw(st.integers(1, 5)), "patch_size": size}
+
+
+def _attention(draw: DrawFn) -> tuple[tuple[int, ...], Options]:
+    heads, size, tokens = (draw(st.integers(1, most)) for most in (3, 4, 6))
+    options = {"heads": heads, "use_bias": draw(st.booleans())}
+    return (heads * size, 1, tokens), options
 
 
 def _declared(kind: str) -> Callable[[DrawFn], tuple[tuple[int, ...], Options]]:
@@ -125,13 +147,21 @@ _SPECIAL: dict[str, Callable[[DrawFn], tuple[tuple[int, ...], Options]]] = {
     "max_pool1d": _pool1d,
     "avg_pool1d": _pool1d,
     "global_avg_pool1d": lambda draw: (draw(sequences), {}),
+    "patch_embedding": _patches,
+    "multi_head_attention": _attention,
     "flatten": lambda draw: (draw(pictures), {}),
     "scale": lambda draw: (_any_shape(draw), {"factor": draw(st.floats(-2.0, 2.0))}),
     "softmax": lambda draw: (_flat(draw), {}),
     "batch_norm": _batch_norm,
+    "group_norm": _sample_norm("group_norm"),
+    "layer_norm": _sample_norm("layer_norm"),
     "lrn": _local_norm,
     "lcn": _local_norm,
     "dropout": lambda draw: (_any_shape(draw), {"rate": draw(st.sampled_from([0.0, 0.3, 0.9]))}),
+    "stochastic_depth": lambda draw: (
+        _any_shape(draw),
+        {"rate": draw(st.sampled_from([0.0, 0.3, 0.9]))},
+    ),
     "relu": _plain,
     "leaky_relu": lambda draw: (_any_shape(draw), {"negative_slope": draw(st.floats(0.0, 1.0))}),
     "sigmoid": _plain,

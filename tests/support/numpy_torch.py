@@ -17,6 +17,9 @@ class Tensor(np.ndarray):
     def flatten(self, start: int) -> Any:
         return self.reshape(*self.shape[:start], -1)
 
+    def movedim(self, at: int, to: int) -> Any:
+        return np.moveaxis(self, at, to).view(Tensor)
+
     def softmax(self, axis: int) -> Any:
         assert axis == 1
         return functions.softmax(self)
@@ -136,6 +139,30 @@ class BatchNorm(Module):
         return functions.affine(x, scale, self.bias - self.running_mean * scale)
 
 
+class LayerNorm(Module):
+    def __init__(self, channels: int, eps: float) -> None:
+        self.weight, self.bias = tensor(np.zeros(channels)), tensor(np.zeros(channels))
+        self.eps = eps
+
+    def forward(self, x: Any) -> Any:
+        apart = x - x.mean(-1, keepdims=True)
+        variance = (apart * apart).mean(-1, keepdims=True)
+        return apart / np.sqrt(variance + np.float32(self.eps)) * self.weight + self.bias
+
+
+class GroupNorm(LayerNorm):
+    def __init__(self, groups: int, channels: int, eps: float) -> None:
+        super().__init__(channels, eps)
+        self.groups = groups
+
+    def forward(self, x: Any) -> Any:
+        rows = x.reshape(len(x) * self.groups, -1)
+        apart = rows - rows.mean(1, keepdims=True)
+        variance = (apart * apart).mean(1, keepdims=True)
+        normal = apart / np.sqrt(variance + np.float32(self.eps))
+        return functions.affine(normal.reshape(x.shape), self.weight, self.bias).view(Tensor)
+
+
 class Function(Module):
     """A module without state."""
 
@@ -201,6 +228,10 @@ NN = {
     "ELU": _activation("elu"),
     "Softplus": _activation("softplus"),
     "SiLU": _activation("silu"),
+    "ReLU6": _activation("relu6"),
+    "Hardsigmoid": _activation("hardsigmoid"),
+    "Hardswish": _activation("hardswish"),
+    "Mish": _activation("mish"),
 }
 TORCH = {
     "__version__": "in NumPy",

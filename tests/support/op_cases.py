@@ -84,6 +84,21 @@ case("matmul-relu", matmul, 6, 11, 9, False, True, False, "relu")
 case("matmul-bias_grad", matmul_bias_grad, 19, 10, 12)
 
 
+def batch_matmul(d: Draft, turn_a: bool, turn_b: bool, factor: float, *sizes: int) -> None:
+    count, m, n, k = sizes
+    a = d.floats("a", count, *((k, m) if turn_a else (m, k)))
+    b = d.floats("b", count, *((n, k) if turn_b else (k, n)))
+    d.length, turns = k, {"transpose_a": turn_a, "transpose_b": turn_b}
+    d.graph.add(ops.BatchMatMul(a=a, b=b, c=d.out("c", count, m, n), **turns, factor=factor))
+
+
+for turn_a in (False, True):
+    for turn_b in (False, True):
+        case(f"batch_matmul-{turn_a:d}{turn_b:d}", batch_matmul, turn_a, turn_b, 1.0, 4, 5, 7, 3)
+case("batch_matmul-factor", batch_matmul, True, False, 0.25, 3, 17, 17, 8)
+case("batch_matmul-1x1", batch_matmul, False, False, -2.0, 2, 1, 1, 1)
+
+
 def bias_add(d: Draft, *shape: int) -> None:
     x, b = d.floats("x", *shape), d.floats("b", shape[1], role="parameter")
     d.graph.add(ops.BiasAdd(x=x, b=b, y=d.out("y", *shape)))

@@ -68,6 +68,12 @@ def channel_scale(d: Draft, factor: float, *shape: int) -> None:
     d.graph.add(ops.ChannelScale(x=x, s=s, y=d.out("y", *shape), factor=factor))
 
 
+def gate_channels(d: Draft, *shape: int) -> None:
+    x, mean, s = d.floats("x", *shape), d.floats("mean", 1, shape[1]), d.out("s", shape[1])
+    d.graph.add(ops.Reshape(x=mean, y=s))
+    d.graph.add(ops.GateChannels(x=x, s=s, y=d.out("y", *shape)))
+
+
 def channel_scale_backward(d: Draft, factor: float, *shape: int) -> None:
     x, s = d.floats("x", *shape), d.floats("s", shape[1], role="parameter")
     d.length = int(np.prod(shape)) // shape[1]
@@ -87,6 +93,8 @@ for shape in ((3, 6, 4, 5), (2, 16, 3, 3), (1, 1, 1, 1)):
     for factor in (1.0, 4.0):
         case(f"channel_scale-{shape}-{factor}", channel_scale, factor, *shape)
         case(f"channel_scale_backward-{shape}-{factor}", channel_scale_backward, factor, *shape)
+
+case("gate_channels", gate_channels, 1, 20, 4, 5)
 
 LENET5_PAIRS = tuple((o, c) for o, maps in enumerate(LENET5) for c in maps)
 CONNECTIONS = {

@@ -10,7 +10,7 @@ from .op_cases_combine import laid_out
 from .op_draft import Draft, case
 
 
-def dropout(d: Draft, step: int, rate: float, parts: int, *shape: int) -> None:
+def dropout(d: Draft, step: int, rate: float, parts: int, *shape: int, alike: int = 1) -> None:
     mask = d.out("mask", *shape, dtype="uint8")
     d.graph.add(
         Dropout(
@@ -22,10 +22,15 @@ def dropout(d: Draft, step: int, rate: float, parts: int, *shape: int) -> None:
             threshold=round(rate * 2**32),
             scale=1.0 / (1.0 - rate),
             parts=parts,
+            alike=alike,
         )
     )
     dy, dx = d.floats("dy", *shape), d.out("dx", *shape)
     d.graph.add(DropoutBackward(dy=dy, mask=mask, dx=dx, scale=1.0 / (1.0 - rate)))
+
+
+def samples(d: Draft, step: int, parts: int, *shape: int) -> None:
+    dropout(d, step, 0.4, parts, *shape, alike=int(np.prod(shape[1:])))
 
 
 def dropout_convolved(d: Draft, channels: int, flat: bool) -> None:
@@ -58,3 +63,8 @@ case("dropout-picture", dropout, 3, 0.2, 1, 3, 5, 4, 2)
 case("dropout-blocks", dropout, 2**33 + 5, 0.9, 1, 2, 16, 4, 4)
 case("dropout-one", dropout, 1, 0.5, 1, 1, 1)
 case("dropout-parts", dropout, 17, 0.5, 3, 5, 7)
+case("dropout-samples-flat", samples, 5, 1, 11, 6)
+case("dropout-samples-picture", samples, 2, 1, 9, 5, 3, 2)
+case("dropout-samples-blocks", samples, 2**33 + 4, 1, 6, 16, 4, 4)
+case("dropout-samples-parts", samples, 17, 3, 7, 5)
+case("dropout-samples-of-one", samples, 3, 1, 9, 1)

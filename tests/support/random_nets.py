@@ -26,16 +26,30 @@ Layer = str | dict[str, Any]
 LARGEST = 4000
 ACTIVATIONS = (
     *("relu", "leaky_relu", "sigmoid", "tanh", "elu", "softplus", "silu", "gelu", "scaled_tanh"),
+    *("relu6", "hardsigmoid", "hardswish", "mish"),
     {"gelu": {"approximate": True}},
     {"leaky_relu": {"negative_slope": 0.3}},
     {"elu": {"alpha": 0.5}},
 )
 # Drawn here by hand, with options for which their declarations are too wide.
 KNOWN = {
-    *("batch_norm", "dropout", "scale", "dense", "conv2d", "max_pool2d", "avg_pool2d", "pad2d"),
+    *(
+        "batch_norm",
+        "group_norm",
+        "layer_norm",
+        "dropout",
+        "stochastic_depth",
+        "scale",
+        "dense",
+        "conv2d",
+        "max_pool2d",
+        "avg_pool2d",
+        "pad2d",
+    ),
     *("conv1d", "max_pool1d", "avg_pool1d", "global_avg_pool1d"),
     *("lrn", "lcn", "scaled_subsampling", "global_avg_pool2d", "flatten", "sequential"),
     *("residual", "concat", "softmax", "rbf", "heaviside"),
+    *("patch_embedding", "multi_head_attention"),
     *(name for name in ACTIVATIONS if isinstance(name, str)),
 }
 FURTHER = sorted(set(LAYERS) - KNOWN)
@@ -116,6 +130,13 @@ def _batch_norm(draw: DrawFn) -> Layer:
     }
 
 
+def _sample_norm(draw: DrawFn, kind: str, channels: int) -> Layer:
+    options: dict[str, Any] = {"eps": draw(st.sampled_from([1e-3, 0.1]))}
+    if kind == "group_norm":
+        options["groups"] = draw(st.sampled_from([g for g in (1, 2, 4) if channels % g == 0]))
+    return {kind: options}
+
+
 def _local_norm(draw: DrawFn, kind: str) -> Layer:
     options = {"size": draw(st.sampled_from([1, 3, 5])), "alpha": draw(st.sampled_from([0.1, 1.0]))}
     return {kind: {**options, "k": draw(st.sampled_from([1.0, 2.0]))}}
@@ -151,14 +172,16 @@ def _same_size(draw: DrawFn, shape: Shape) -> list[Layer]:
 
 
 def _layer(draw: DrawFn, shape: Shape, depth: int) -> Layer:
-    kinds = ["activation", "activation", "batch_norm", "dropout", "scale", *FURTHER]
+    norms = ["batch_norm", "group_norm", "layer_norm"]
+    kinds = ["activation", "activation", *norms, "dropout", "stochastic_depth", "scale", *FURTHER]
     if len(shape) == 1:
         kind = draw(st.sampled_from([*kinds, "dense", "dense"]))
     else:
         pictures = ["conv2d", "conv2d", "conv2d", "max_pool2d", "avg_pool2d", "pad2d", "lrn", "lcn"]
-        more = ["scaled_subsampling", "global_avg_pool2d", "flatten"]
+        more = ["scaled_subsampling", "global_avg_pool2d", "flatten", "patch_embedding"]
         if shape[1] == 1:
             more += ["conv1d", "conv1d", "max_pool1d", "avg_pool1d", "global_avg_pool1d"]
+            more += ["multi_head_attention", "multi_head_attention"]
         kind = draw(st.sampled_from([*kinds, *pictures, *more, *["block"] * 4 * depth]))
     if kind == "activation":
         return draw(st.sampled_from(ACTIVATIONS))
@@ -168,6 +191,13 @@ def _layer(draw: DrawFn, shape: Shape, depth: int) -> Layer:
         return _pool(draw, kind)
     if kind == "batch_norm":
         return _batch_norm(draw)
+    if kind in norms:
+        return _sample_norm(draw, kind, shape[0])
+    if kind == "patch_embedding":
+        size = [draw(st.sampled_from([n for n in (1, 2, 3) if s % n == 0])) for s in shape[1:]]
+        return {kind: {"units": draw(st.sampled_from([3, 8])), "patch_size": size}}
+    if kind == "multi_head_attention":
+        return {kind: {"heads": draw(st.sampled_from([n for n in (1, 2, 4) if shape[0] % n == 0]))}}
     if kind in ("lrn", "lcn"):
         return _local_norm(draw, kind)
     if kind == "block":
@@ -182,7 +212,7 @@ def _layer(draw: DrawFn, shape: Shape, depth: int) -> Layer:
 
 
 def _options(draw: DrawFn, kind: str) -> dict[str, Any]:
-    if kind == "dropout":
+    if kind in ("dropout", "stochastic_depth"):
         return {"rate": draw(st.sampled_from([0.0, 0.3]))}
     if kind == "scale":
         return {"factor": draw(st.sampled_from([-1.5, 0.5]))}

@@ -18,7 +18,7 @@ from ...graph.graph import Shape
 from ..network import Network
 from ..preprocessing import Preprocessing
 from ..records.formats.provenance import BegunFrom, Provenance
-from ..records.formats.pytorch_names import has_norms, is_counter, our_name
+from ..records.formats.pytorch_names import is_counter, our_name
 from .source import Offered, Source
 
 _LOG = logging.getLogger("dnnstack.training")
@@ -153,13 +153,13 @@ def begin(source: Source, shapes: Mapping[str, Shape], skip: Sequence[str]) -> S
 def _placed(source: Source, shapes: Mapping[str, Shape]) -> tuple[dict[str, str], list[Difference]]:
     """Our name of each array that the network has, with the file's; and the arrays without."""
     offered: dict[str, str] = {}
-    left, norms = [], has_norms(source.arrays)
+    left: list[Difference] = []
     for theirs, each in source.arrays.items():
         name = theirs
         if source.layout == "pytorch" and theirs not in shapes:
             if is_counter(theirs):
                 continue
-            name = our_name(theirs, norms)
+            name = our_name(theirs, shapes)
         if name not in shapes:
             left.append(Difference(theirs, each.shape, "the network has none"))
         elif name in offered:

@@ -41,6 +41,7 @@ _SIGNATURES = {
     "cublasSetPointerMode_v2": "pi",
     "cublasGetVersion_v2": "pp",
     "cublasSgemm_v2": "piiiiippipippi",
+    "cublasSgemmStridedBatched": "piiiiippinpinppini",
     "cublasGemmEx": "piiiiippiipiippiiii",
     "cublasSgemv_v2": "piiippipippi",
     "cublasSaxpy_v2": "pippipi",
@@ -113,6 +114,16 @@ class Cublas(CublasLibrary):
         p = product
         operands = (p.b, p.ldb, p.a, p.lda, self._zero, p.c, p.ldc)
         self.call("cublasSgemm_v2", *self._sizes(p), *operands, **p.shown())
+
+    def sgemm_batched(self, product: Product, count: int, factor: float) -> None:
+        """The same times a factor, for so many triples of matrices, each behind the one before."""
+        p = product
+        self.call(
+            "cublasSgemmStridedBatched",
+            *(*self._sizes(p)[:-1], byref(c_float(factor)), p.b, p.ldb, p.k * p.n),
+            *(p.a, p.lda, p.m * p.k, self._zero, p.c, p.ldc, p.m * p.n, count),
+            **p.shown(),
+        )
 
     def gemm_ex(self, product: Product, operands: str, result: str) -> None:
         """The same with operands and result of their own types, summed in float32."""

@@ -50,6 +50,7 @@ def _scaled(
     _kernel(b, op, "channel_scale", [source, b.floats(op.s)], target, *numbers)
 
 
+@binds(ops.GateChannels)
 @binds(ops.ChannelScale)
 def channel_scale(b: Binder, op: ops.ChannelScale) -> None:
     _scaled(b, op, b.floats(op.x), op.y)

@@ -21,9 +21,6 @@ from ..binding.wide import inner, kind_of, row
 from ..libraries.kernels import f32, i64
 from ..libraries.layout import Layout, ceil_div, plain
 
-# Activations of which f(0) is not 0: they would fill the padding.
-RAISED = ("sigmoid", "softplus")
-
 
 def _common(b: Binder, tensors: tuple[Tensor, ...], y: Tensor) -> Layout:
     """One layout for all: a gradient's is planned; else that of the first channels-last picture."""
@@ -45,7 +42,7 @@ def add(b: Binder, op: ops.Add) -> None:
         two = (*terms, y, np.uint32(fours), op.activation == "relu")
         return b.kernel(op, ("combine.cu", "add_two", y.dtype), fours, two, shown)
     pointers = b.numbers(*(term.pointer for term in terms), dtype="uint64")
-    check = op.activation in RAISED and layout.shape != layout.stored
+    check = op.activation in ops.RAISED and layout.shape != layout.stored
     where = (1, 1) if len(layout.shape) == 1 else row(layout)
     f = (kind_of(op.activation), f32(op.activation_alpha), check)
     arguments = (pointers, len(terms), y, i64(layout.size), *f, *where, inner(layout))
@@ -161,13 +158,13 @@ def dropout(b: Binder, op: ops.Dropout) -> None:
         Varying(live, lambda op: np.uint32(op.key[1])),
     )
     rule = (*words, np.uint32(op.threshold), f32(op.scale))
-    squares = layout.nhwc and places.row % 4 == 0 and places.pixels % 4 == 0
+    squares = op.alike == 1 and layout.nhwc and places.row % 4 == 0 and places.pixels % 4 == 0
     size = layout.size // 16 if squares else ceil_div(layout.size, 4)
     count = np.uint32(size if squares else layout.size)
-    samples = (layout.shape[0],) * squares
+    how = layout.shape[0] if squares else np.uint32(op.alike)
     begin = (x, y, mask, count, b.numbers(*places), op.step, op.parts)
     kernel = ("combine.cu", "dropout_squares" if squares else "dropout", y.dtype)
-    b.kernel(op, kernel, size, (*begin, *samples, *rule), {"scale": op.scale})
+    b.kernel(op, kernel, size, (*begin, how, *rule), {"scale": op.scale})
 
 
 @binds(ops.DropoutBackward)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from ....graph.graph import Op, Tensor
-from ....graph.ops import BiasAdd, BiasGrad, Col2im, Conv2d, Im2col, MatMul
+from ....graph.ops import BatchMatMul, BiasAdd, BiasGrad, Col2im, Conv2d, Im2col, MatMul
 from ..binding.bind import Binder, binds
 from ..binding.buffer import Buffer
 from ..binding.choices import AtEnd, Plan, Tiled, plan_of
@@ -88,6 +88,17 @@ def _by_cublas(b: Binder, op: MatMul, ends: Ends, key: str, chosen: Plan | None)
         if offered:
             tail = partial(captured_seconds, b.steps[-1].launch, b.stream.cuda)
             b.tails[f"{key}/gemm"] = tail
+
+
+@binds(BatchMatMul)
+def batch_matmul(b: Binder, op: BatchMatMul) -> None:
+    """cublasSgemmStridedBatched on row-major matrices in float32."""
+    a, right, c = b.floats(op.a), b.floats(op.b), b.output(op.c)
+    count, turned = op.a.shape[0], (op.transpose_a, op.transpose_b)
+    ends = (a.pointer, op.a.shape[2], right.pointer, op.b.shape[2], c.pointer, op.c.shape[2])
+    product = Product(*op.mnk, *ends, *turned)
+    launch = partial(b.stream.cublas.sgemm_batched, product, count, op.factor)
+    b.add(op, "cuBLAS", "cublasSgemmStridedBatched", launch, product.shown() | {"batch": count})
 
 
 def _role(op: MatMul) -> str:

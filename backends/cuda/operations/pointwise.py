@@ -32,7 +32,7 @@ def activation(b: Binder, op: ops.Activation) -> None:
     """
     x = b.want(op.x, replace(b.home(op.x).layout, dtype=b.number(op.y)))
     y, layout = b.output(op.y, x.layout), x.layout
-    zero_stays = op.kind not in ("sigmoid", "softplus") or layout.shape == layout.stored
+    zero_stays = op.kind not in ops.RAISED or layout.shape == layout.stored
     if op.kind not in ACTIVATION or x.dtype == BFLOAT or not zero_stays:
         kind = kind_of(op.kind)
         if wide(layout):

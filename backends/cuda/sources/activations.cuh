@@ -72,7 +72,19 @@ INLINE float gelu_slope(float x) {
 #endif
 }
 
-enum Kind { RELU, LEAKY_RELU, SIGMOID, TANH, ELU, SOFTPLUS, SILU, GELU, GELU_TANH, SCALED_TANH };
+// min(max(x, 0), 6); NaN stays.
+INLINE float relu6(float x) {
+    return x > 0.0f ? fminf(x, 6.0f) : (isnan(x) ? x : 0.0f);
+}
+
+INLINE float softplus(float x) {
+    return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
+}
+
+enum Kind {
+    RELU, LEAKY_RELU, SIGMOID, TANH, ELU, RELU6,
+    SOFTPLUS, SILU, GELU, GELU_TANH, HARDSIGMOID, HARDSWISH, MISH, SCALED_TANH
+};
 
 INLINE float activate(int kind, float x, float alpha) {
     switch (kind) {
@@ -81,18 +93,22 @@ INLINE float activate(int kind, float x, float alpha) {
         case SIGMOID: return sigmoid(x);
         case TANH: return tanhf(x);
         case ELU: return x > 0.0f ? x : alpha * expm1f(x);
-        case SOFTPLUS: return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
+        case SOFTPLUS: return softplus(x);
         case SILU: return x * sigmoid(x);
         case GELU: return gelu(x);
         case GELU_TANH: {
             float inner = 0.79788456080286536f * (x + 0.044715f * x * x * x);
             return 0.5f * x * (1.0f + tanhf(inner));
         }
+        case RELU6: return relu6(x);
+        case HARDSIGMOID: return relu6(x + 3.0f) / 6.0f;
+        case HARDSWISH: return x * (relu6(x + 3.0f) / 6.0f);
+        case MISH: return x * tanhf(softplus(x));
         default: return 1.7159f * tanhf(0.66666666666666667f * x);
     }
 }
 
-// v is forward's output for the first five kinds and the last, its input for the others.
+// v is forward's output for the first six kinds and the last, its input for the others.
 INLINE float slope(int kind, float v, float alpha) {
     switch (kind) {
         case RELU: return v > 0.0f ? 1.0f : 0.0f;
@@ -110,6 +126,13 @@ INLINE float slope(int kind, float v, float alpha) {
             float t = tanhf(0.79788456080286536f * (v + 0.044715f * v * v * v));
             float inner = 0.79788456080286536f * (1.0f + 3.0f * 0.044715f * v * v);
             return 0.5f * (1.0f + t) + 0.5f * v * (1.0f - t * t) * inner;
+        }
+        case RELU6: return v > 0.0f && v < 6.0f ? 1.0f : 0.0f;
+        case HARDSIGMOID: return v > -3.0f && v < 3.0f ? 1.0f / 6.0f : 0.0f;
+        case HARDSWISH: return v > -3.0f && v < 3.0f ? v / 3.0f + 0.5f : (v >= 3.0f ? 1.0f : 0.0f);
+        case MISH: {
+            float share = tanhf(softplus(v));
+            return share + v * sigmoid(v) * (1.0f - share) * (1.0f + share);
         }
         // The difference is exact near the ends, where the square's is lost in rounding.
         // In bfloat16 the ends are rounded to more than 1.7159; there it is 0. NaN stays.

@@ -78,10 +78,11 @@ KERNEL copy_fours(const T* x, T* __restrict__ y, unsigned rows, unsigned count, 
 }
 
 // mask = 1 where the word of an element is at least the threshold, y = scale x mask. Element e is
-// counted over (N, C, H, W), from the first of the batch; a thread takes four neighbours in memory.
+// counted over (N, C, H, W), from the first of the batch, and `alike` of them share a word; a thread
+// takes four neighbours in memory.
 KERNEL dropout(const T* x, T* y, u8* mask, unsigned size, const Places* places,
-               const i64* step, int parts, unsigned k0, unsigned k1, unsigned threshold,
-               float scale) {
+               const i64* step, int parts, unsigned alike, unsigned k0, unsigned k1,
+               unsigned threshold, float scale) {
     enter();
     const Places p = *places;
     const i64 now = step[0];
@@ -99,6 +100,7 @@ KERNEL dropout(const T* x, T* y, u8* mask, unsigned size, const Places* places,
             if (counts) {
                 unsigned long long e =
                     first + sample * sample_size + (i64)channel * p.pixels + pixel;
+                if (alike > 1) e /= alike;
                 if (e / 4 != drawn) drawn = e / 4, words = philox(drawn, turn, k0, k1);
                 int k = e & 3;
                 unsigned word = k == 0 ? words.x : k == 1 ? words.y : k == 2 ? words.z : words.w;

@@ -29,7 +29,7 @@
 // What the activation's slope follows from: its output y, or its input, the norm's value.
 constexpr bool FROM_OUTPUT = KIND >= 0 && (KIND < SOFTPLUS || KIND == SCALED_TANH);
 constexpr bool FROM_INPUT = KIND >= 0 && !FROM_OUTPUT;
-constexpr bool ZERO_STAYS = KIND != SIGMOID && KIND != SOFTPLUS;
+constexpr bool ZERO_STAYS = KIND != SIGMOID && KIND != SOFTPLUS && KIND != HARDSIGMOID;
 
 // Where a thread works: its row in the block, and the group; `count` rows a block.
 struct Spot {

@@ -85,8 +85,9 @@ def cuda():
 # so is ResNet-18 with statistics of four pictures: the last bits of its weights decide 1% of what
 # one step changes, and 9% of what two do.
 STEPS = {"vgg16.yaml": 1, "resnet18.yaml": 1, "cifar10-airbench.yaml": 6} | dict.fromkeys(
-    ("toy-gradients.yaml", "toy-unroll.yaml"), 1
+    ("toy-gradients.yaml", "toy-unroll.yaml", "resnet50.yaml", "vgg16-bn.yaml"), 1
 )
+STEPS["mobilenet-v2.yaml"] = 1
 
 
 SMALL_CASES = [(name, given) for name in COMPRESSED for given in SMALL.values()]

@@ -74,6 +74,59 @@ class Concat(nn.Module):
         return torch.cat([branch(x) for branch in self.branches], 1)
 
 
+class LayerNorm(nn.LayerNorm):
+    """Of the channels of each pixel."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.movedim(1, -1)).movedim(-1, 1)
+
+
+class LayerScale(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight[:, None, None]
+
+
+class SqueezeExcite(nn.Module):
+    def __init__(self, channels: int, options: dict[str, Any]) -> None:
+        super().__init__()
+        gate = nn.Hardsigmoid() if options.get("gate") == "hardsigmoid" else nn.Sigmoid()
+        down, up = nn.Linear(channels, options["units"]), nn.Linear(options["units"], channels)
+        self.share = nn.Sequential(down, nn.ReLU(), up, gate)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.share(x.mean((2, 3)))[:, :, None, None]
+
+
+class PatchEmbedding(nn.Module):
+    def __init__(self, options: dict[str, Any], shape: tuple[int, ...]) -> None:
+        super().__init__()
+        units, size = options["units"], options["patch_size"]
+        tokens = shape[1] // size[0] * (shape[2] // size[1])
+        self.position = nn.Parameter(torch.zeros(units, tokens))
+        self.patches = nn.Conv2d(shape[0], units, size, size)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.patches(x).flatten(2) + self.position).unsqueeze(2)
+
+
+class Attention(nn.Module):
+    def __init__(self, units: int, heads: int, use_bias: bool = True) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Conv2d(units, 3 * units, 1, bias=use_bias)
+        self.out = nn.Conv2d(units, units, 1, bias=use_bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = (part.flatten(2).mT for part in self.qkv(x).chunk(3, 1))
+        parts = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in tokens)
+        mixed = nn.functional.scaled_dot_product_attention(*parts)
+        return self.out(mixed.transpose(1, 2).flatten(2).mT.unsqueeze(2))
+
+
 class ScaledTanh(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return 1.7159 * torch.tanh(2.0 / 3.0 * x)
@@ -123,6 +176,18 @@ def module(kind: str, options: dict[str, Any], shape: tuple[int, ...]) -> nn.Mod
         case "batch_norm":
             made = nn.BatchNorm2d if len(shape) == 3 else nn.BatchNorm1d
             return made(shape[0], options["eps"])
+        case "group_norm":
+            return nn.GroupNorm(options["groups"], shape[0], options["eps"])
+        case "layer_norm":
+            return LayerNorm(shape[0], options["eps"])
+        case "layer_scale":
+            return LayerScale(shape[0])
+        case "squeeze_excite":
+            return SqueezeExcite(shape[0], options)
+        case "patch_embedding":
+            return PatchEmbedding(options, shape)
+        case "multi_head_attention":
+            return Attention(shape[0], **options)
         case "lrn":
             return nn.LocalResponseNorm(**options)
         case "max_pool2d":
@@ -152,6 +217,10 @@ def module(kind: str, options: dict[str, Any], shape: tuple[int, ...]) -> nn.Mod
         "gelu": nn.GELU,
         "silu": nn.SiLU,
         "softplus": nn.Softplus,
+        "relu6": nn.ReLU6,
+        "hardsigmoid": nn.Hardsigmoid,
+        "hardswish": nn.Hardswish,
+        "mish": nn.Mish,
         "scaled_tanh": ScaledTanh,
         "softmax": nn.Identity,  # part of PyTorch's cross entropy
     }

@@ -84,6 +84,7 @@ POOLS = {
 windows = op_cases.op_cases_windows
 for law in LAWS:
     case(f"dense-{law}", op_cases.matmul, law, 16, 10, WIDE, False, True, True, None)
+    case(f"batch_matmul-{law}", op_cases.batch_matmul, law, False, True, 0.125, 4, 12, 16, 256)
     case(f"dense_data-{law}", op_cases.matmul, law, 16, 32, WIDE, False, False, False, None)
     case(f"dense_weights-{law}", op_cases.matmul_bias_grad, law, ROWS, 10, 12)
     case(f"bias_grad-flat-{law}", op_cases.bias_grad, law, ROWS, 10)

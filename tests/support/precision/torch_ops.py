@@ -49,6 +49,10 @@ FORWARD: dict[str, Callable[[Value, float], Value]] = {
     "silu": lambda x, a: F.silu(x),
     "gelu": lambda x, a: F.gelu(x),
     "gelu_tanh": lambda x, a: F.gelu(x, approximate="tanh"),
+    "relu6": lambda x, a: F.relu6(x),
+    "hardsigmoid": lambda x, a: F.hardsigmoid(x),
+    "hardswish": lambda x, a: F.hardswish(x),
+    "mish": lambda x, a: F.mish(x),
     "scaled_tanh": lambda x, a: 1.7159 * torch.tanh(x * (2.0 / 3.0)),
 }
 BACKWARD: dict[str, Callable[[Value, Value, float], Value]] = {
@@ -61,6 +65,10 @@ BACKWARD: dict[str, Callable[[Value, Value, float], Value]] = {
     "silu": lambda g, x, a: aten.silu_backward(g, x),
     "gelu": lambda g, x, a: aten.gelu_backward(g, x),
     "gelu_tanh": lambda g, x, a: aten.gelu_backward(g, x, approximate="tanh"),
+    "relu6": lambda g, y, a: aten.hardtanh_backward(g, y, 0.0, 6.0),
+    "hardsigmoid": lambda g, x, a: aten.hardsigmoid_backward(g, x),
+    "hardswish": lambda g, x, a: aten.hardswish_backward(g, x),
+    "mish": lambda g, x, a: aten.mish_backward(g, x),
     # As autograd has it: the tanh is what is kept.
     "scaled_tanh": lambda g, y, a: aten.tanh_backward(1.7159 * g, y / 1.7159) * (2.0 / 3.0),
 }
@@ -110,6 +118,13 @@ def matmul(op: ops.MatMul, v: Values) -> None:
     v[op.c] = a @ b if op.bias is None else torch.addmm(v[op.bias], a, b)
     if op.bias_grad is not None:
         v[op.bias_grad] = v[op.a].sum(0)
+
+
+@means(ops.BatchMatMul)
+def batch_matmul(op: ops.BatchMatMul, v: Values) -> None:
+    a = v[op.a].mT if op.transpose_a else v[op.a]
+    b = v[op.b].mT if op.transpose_b else v[op.b]
+    v[op.c] = torch.bmm(a, b) * op.factor
 
 
 @means(ops.BiasGrad)

@@ -23,12 +23,28 @@ def names_of(config: str) -> list[str]:
     return [t.name for t in build_network(found, describe_data(found)).learned()]
 
 
-@pytest.mark.parametrize("config", ["resnet18.yaml", "vgg16.yaml"])
+# Some of torchvision's names, and how many arrays it has.
+THEIRS = {
+    "resnet18.yaml": (102, "layer2.0.downsample.1.bias"),
+    "resnet50.yaml": (267, "layer1.0.downsample.0.weight layer3.5.bn3.running_var fc.bias"),
+    "mobilenet-v2.yaml": (
+        262,
+        "features.0.0.weight features.1.conv.2.bias features.17.conv.1.1.running_var "
+        "features.18.1.bias classifier.1.weight",
+    ),
+    "vgg16.yaml": (32, "features.0.weight features.28.bias classifier.6.bias"),
+    "vgg16-bn.yaml": (84, "features.0.weight features.41.running_mean classifier.6.bias"),
+}
+
+
+@pytest.mark.parametrize("config", THEIRS)
 def test_names_lead_there_and_back(config):
     ours = names_of(config)
     theirs = their_names(ours)
-    assert [our_name(theirs[name]) for name in ours] == ours
-    assert len(set(theirs.values())) == len(ours)
+    assert [our_name(theirs[name], ours) for name in ours] == ours
+    count, some = THEIRS[config]
+    assert len({*theirs.values()}) == len(ours) == count
+    assert {*some.split()} <= {*theirs.values()}
     if config == "resnet18.yaml":
         shapes = resnet18.stored()["shapes"]
         assert set(theirs.values()) == {name for name in shapes if not is_counter(name)}

@@ -1,6 +1,7 @@
 """The names that PyTorch (torchvision) and timm give the arrays of networks that ship here.
 
-``resnet18.yaml`` has PyTorch's names, except that a part of a name begins with a letter here:
+``resnet18.yaml`` and ``resnet50.yaml`` have PyTorch's names, except that a part of a name begins
+with a letter here:
 
     layer2.0.conv1.weight           layer2.block_0.conv1.weight
     layer2.0.downsample.0.weight    layer2.block_0.downsample.conv.weight
@@ -14,8 +15,9 @@ connected layers as convolutions, whose filters are those rows in another shape:
     pre_logits.fc1.weight           fc6.weight
     head.fc.weight                  fc8.weight
 
-With batch norms, whose names here are ``bn1_1`` and so on, it counts these too: ``features.3`` is
-then ``conv1_2``.
+Others, such as ``vgg16-bn.yaml``, have torchvision's names with ``at_`` before the numbers:
+
+    features.1.bias                 features.at_1.bias
 
 Filters (filters, channels, height, width), matrices (outputs, inputs) and statistics are stored in
 the same order in both.
@@ -31,46 +33,45 @@ _WRAPPER = "module."
 _COUNTER = "num_batches_tracked"
 _BLOCK = re.compile(r"layer(\d+)\.(\d+)\.(?:downsample\.([01])(?=\.))?")
 _OUR_BLOCK = re.compile(r"^layer(\d+)\.block_(\d+)\.(?:downsample\.(conv|bn)(?=\.))?")
-_DENSE = {
+_NUMBER, _OUR_NUMBER = re.compile(r"\.(\d+)(?=\.)"), re.compile(r"\.at_(\d+)(?=\.)")
+_PLACES = {
+    "features.0": "conv1_1",
+    "features.2": "conv1_2",
+    "features.5": "conv2_1",
+    "features.7": "conv2_2",
+    "features.10": "conv3_1",
+    "features.12": "conv3_2",
+    "features.14": "conv3_3",
+    "features.17": "conv4_1",
+    "features.19": "conv4_2",
+    "features.21": "conv4_3",
+    "features.24": "conv5_1",
+    "features.26": "conv5_2",
+    "features.28": "conv5_3",
     "classifier.0": "fc6",
     "classifier.3": "fc7",
     "classifier.6": "fc8",
-    "pre_logits.fc1": "fc6",
-    "pre_logits.fc2": "fc7",
-    "head.fc": "fc8",
+}
+_TIMM = {
+    "pre_logits.fc1": "classifier.0",
+    "pre_logits.fc2": "classifier.3",
+    "head.fc": "classifier.6",
 }
 
 
-def _places(norms: bool) -> dict[str, str]:
-    """Our layer at each place of VGG-16; with ``norms`` there is one after each convolution."""
-    found, at = {}, 0
-    for stage, count in enumerate((2, 2, 3, 3, 3), 1):
-        for number in range(1, count + 1):
-            found[f"features.{at}"] = f"conv{stage}_{number}"
-            if norms:
-                found[f"features.{at + 1}"] = f"bn{stage}_{number}"
-            at += 3 if norms else 2
-        at += 1
-    return found | _DENSE
-
-
-_PLACES = {norms: _places(norms) for norms in (False, True)}
-
-
-def has_norms(theirs: Collection[str]) -> bool:
-    """Whether these are the names of a VGG with batch norms."""
-    return any(name.endswith("features.1.running_mean") for name in theirs)
-
-
-def our_name(theirs: str, norms: bool = False) -> str:
+def our_name(theirs: str, ours: Collection[str] = ()) -> str:
     """The name in a network that ships here; names that have no other are returned as they are.
 
-    norms: see ``has_norms``.
+    ours: those of the network; the same place has another name in another network.
     """
     name = theirs.removeprefix(_WRAPPER)
     layer, _, last = name.rpartition(".")
-    if layer in _PLACES[norms]:
-        return f"{_PLACES[norms][layer]}.{last}"
+    place = _TIMM.get(layer, layer)
+    numbered = _NUMBER.sub(r".at_\1", f"{place}.{last}")
+    if numbered in ours:
+        return numbered
+    if place in _PLACES:
+        return f"{_PLACES[place]}.{last}"
     return _BLOCK.sub(_in_block, name, count=1) if _BLOCK.match(name) else name
 
 
@@ -78,13 +79,12 @@ def their_names(ours: Collection[str]) -> dict[str, str]:
     """torchvision's name for each name of a network that ships here; others stay as they are."""
     # Other networks have an fc6 too.
     is_vgg = any(name.startswith("conv1_1.") for name in ours)
-    known = _PLACES["bn1_1.weight" in ours] if is_vgg else {}
-    places = {place: layer for layer, place in reversed(known.items())}
+    places = {place: layer for layer, place in reversed(_PLACES.items())} if is_vgg else {}
     found = {}
     for name in ours:
         layer, _, last = name.rpartition(".")
         theirs = f"{places[layer]}.{last}" if layer in places else name
-        found[name] = _OUR_BLOCK.sub(_out_of_block, theirs, count=1)
+        found[name] = _OUR_NUMBER.sub(r".\1", _OUR_BLOCK.sub(_out_of_block, theirs, count=1))
     return found
 
 
