@@ -16,7 +16,9 @@ from ..training.normalization import preprocessing
 from ..training.weights.source import Source
 from ..training.weights.start import begin
 
-_NETWORKS = ("resnet18.yaml", "vgg16.yaml")
+_NETWORKS = tuple(
+    f"{name}.yaml" for name in ("resnet18", "resnet50", "vgg16", "vgg16-bn", "mobilenet-v2")
+)
 _SECTIONS = re.compile(r"^(?:blocks|layers):.*\n(?:(?:[ #].*)?\n)*", re.MULTILINE)
 _UNITS = re.compile(r"(.*\bunits: )\d+", re.DOTALL)
 
@@ -82,7 +84,7 @@ def tuned(name: str, source: Source, classes: Sequence[str]) -> Tuned:
         return Tuned(name, known, f"{layers}\n", last, shape, mean, std)
     raise CheckpointError(
         f"{source.path}: has the weights of no network of pictures that is known: of a run, or of "
-        f"{' or '.join(_NETWORKS)}; docs/finetuning.md says how to use weights of others"
+        f"{', '.join(_NETWORKS)}; docs/finetuning.md says how to use weights of others"
     )
 
 

@@ -239,6 +239,14 @@ def test_a_config_for_weights_of_a_file(run_in, work):
     assert f"on pixels of another scale than data.normalize gives; {own}" in done.stderr
 
 
+def test_weights_find_the_network_that_has_all_of_them(run_in, work):
+    weights_of("mobilenet-v2.yaml", work / "m.safetensors")
+    run_in(work, "new", "flowers", "--init-from", "m.safetensors", status=0)
+    config = load_config(work / "flowers.yaml").config
+    assert config.init_from.skip == ("classifier.at_1.*",)
+    assert config.layers[0].name == "features"
+
+
 def test_a_config_for_weights_of_a_run(run_in, work):
     run_in(work, "new", "flowers", status=0)
     run_in(work, "train", "--config", "flowers.yaml", *QUICK, status=0)
