@@ -17,36 +17,20 @@ import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import permutations
-from typing import Annotated, Any, ClassVar, Literal
+from itertools import pairwise, permutations
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Interval
 from numpy.typing import NDArray
-from typing_extensions import dataclass_transform
 
 from ..common.options import Check, Count, OptionError, Positive, kinds_of
 from ..common.random import Key, key
-from ..common.records import record
+from . import mixing
+from .augmentation import Augmentation as Augmentation
+from .mixing import Mixing, excess
 
 Padding = Literal["zero", "reflect"]
-
-
-@dataclass_transform(frozen_default=True)
-class Augmentation:
-    """One entry of the list, a frozen dataclass whose fields are its options.
-
-    ``misfit`` says why pictures of a size do not allow it, or "".
-    """
-
-    kind: ClassVar[str]
-    interpolates: ClassVar[bool] = False
-
-    def __init_subclass__(cls) -> None:
-        record(cls, frozen=True)
-
-    def misfit(self, height: int, width: int) -> str:
-        return ""
 
 
 class RandomCrop(Augmentation):
@@ -200,7 +184,11 @@ class OwnAugmentation(Augmentation, ABC):
         return ((words + 0.5) * 2.0**-32).astype(np.float32).reshape(-1, 1, 1, 1)
 
 
-AUGMENTATIONS = kinds_of(sys.modules[__name__], Augmentation)
+AUGMENTATIONS = {
+    kind: each
+    for module in (sys.modules[__name__], mixing)
+    for kind, each in kinds_of(module, Augmentation).items()
+}
 
 
 def augmentation_keys(augment: Sequence[Augmentation], seed: int) -> tuple[Key, ...]:
@@ -222,15 +210,22 @@ def stages(augment: Sequence[Augmentation]) -> tuple[range, range, range]:
     return range(inside[0]), range(inside[0], inside[-1] + 1), range(inside[-1] + 1, count)
 
 
+def _turn(each: Augmentation) -> int:
+    return 2 if isinstance(each, OwnAugmentation) else int(isinstance(each, Mixing))
+
+
 def disorder(augment: Sequence[Augmentation]) -> tuple[int, str] | None:
     """Index of the first augmentation that cannot follow those before it, and why; else None."""
-    own = [isinstance(each, OwnAugmentation) for each in augment]
-    if True in own and not all(own[own.index(True) :]):
-        index = own.index(False, own.index(True))
-        return index, (
-            f"'{augment[index].kind}' moves pixels, and '{augment[own.index(True)].kind}' of a "
-            "plugin changes them; put those of plugins last"
-        )
+    turns = [_turn(each) for each in augment]
+    for index, (one, other) in enumerate(pairwise(turns), 1):
+        if other < one:
+            return index, (
+                f"'{augment[index].kind}' cannot follow '{augment[index - 1].kind}'; first come "
+                "those that move pixels, then mixup and cutmix, and those of plugins last"
+            )
+    mixes = [each for each in augment if isinstance(each, Mixing)]
+    if reason := excess(mixes):
+        return augment.index(mixes[-1]), reason
     _, resampling, _ = stages(augment)
     elastic = False
     for index in resampling:

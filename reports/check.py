@@ -276,7 +276,7 @@ class _Bench:
         return fitted, used, _judged("resume", count, (most, most), {"differ": count}, text, advice)
 
     def seen(self) -> tuple[tuple[str, NDArray[np.uint8]], ...]:
-        """The pictures as they enter, augmented, by class."""
+        """The pictures as they enter, augmented, by class; mixed ones by the larger share."""
         if not is_of_pictures(self.setup.config) or self.network.floats:
             return ()
         scaling, data = self.setup.scaling, self.setup.data
@@ -285,6 +285,7 @@ class _Bench:
         if data.kind != "class":
             return (("", pixels),)
         target = self.values["target"]
+        target = target if target.ndim == 1 else target.argmax(1)
         return tuple((printable(data.classes[k]), pixels[target == k]) for k in np.unique(target))
 
     def _session(self, setup: Setup, tuning: Tuning | None = None) -> Session:

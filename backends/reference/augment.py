@@ -22,7 +22,16 @@ from ...graph.augmentations import (
     Recolour,
     stages,
 )
-from ...graph.ops import AverageViews, ChangePixels, GatherAugmented, LeastSure, Views, share_of
+from ...graph.mixing import DRAWS, last_words, tables
+from ...graph.ops import (
+    AverageViews,
+    ChangePixels,
+    GatherAugmented,
+    LeastSure,
+    MixSamples,
+    Views,
+    share_of,
+)
 from ..base import Array
 from .kernels import kernel
 from .resample import drawn_words, resampled, sources
@@ -59,6 +68,38 @@ def change_pixels(op: ChangePixels, x: Array, step: Array) -> Array:
             f"augmentation '{op.augment.kind}': apply returned {changed.shape}, not {x.shape}"
         )
     return np.asarray(changed * scale + shift, x.dtype)
+
+
+@kernel(MixSamples, "where")
+def mix_samples(op: MixSamples, x: Array, target: Array, step: Array) -> Arrays:
+    n, _, height, width = op.y.shape
+    weight, top, left, bottom, right = drawn_mixes(op, int(step[0]))
+    first, second = x[:n], x[n:]
+    w = weight.astype(x.dtype)[:, None, None, None]
+    y = first * w + second * (1 - w)
+    rows, columns = np.arange(height), np.arange(width)
+    inside_y = (rows >= top[:, None]) & (rows < bottom[:, None])
+    inside_x = (columns >= left[:, None]) & (columns < right[:, None])
+    np.copyto(y, second, where=inside_y[:, None, :, None] & inside_x[:, None, None, :])
+    share = (weight * (1 - (bottom - top) * (right - left) / (height * width)))[:, None]
+    if target.ndim == 1:
+        target = (target[:, None] == np.arange(op.mixed.shape[1])).astype(np.float32)
+    return y, (target[:n] * share + target[n:] * (1 - share)).astype(target.dtype)
+
+
+def drawn_mixes(op: MixSamples, step: int) -> tuple[Array, ...]:
+    """Weights and rectangles of the pictures of a step: weight, top, left, bottom, right; (N,)."""
+    n, _, height, width = op.y.shape
+    epoch, place = divmod(step, op.steps)
+    words = drawn_words(op.key, np.arange(n) + place * n, epoch)
+    # A word beyond the last has the table of what is not mixed.
+    chosen = np.searchsorted(last_words(op.mixes), words[:, 3])
+    numbers = _below(words[:, :3], (DRAWS, height, width)).T
+    weight, *sides = tables(op.mixes, height, width)[chosen, numbers[0]].T
+    middle, half = numbers[1:], np.array(sides, np.int32) // 2
+    top, left = np.maximum(middle - half, 0)
+    bottom, right = np.minimum(middle + half, [[height], [width]])
+    return weight, top, left, bottom, right
 
 
 @kernel(LeastSure, "argsort")

@@ -22,7 +22,8 @@ from ....graph.augmentations import (
     Shift,
     stages,
 )
-from ....graph.ops import AverageViews, GatherAugmented, LeastSure, Views, share_of
+from ....graph.mixing import DRAWS, last_words, tables
+from ....graph.ops import AverageViews, GatherAugmented, LeastSure, MixSamples, Views, share_of
 from ..binding.bind import Binder, binds
 from ..libraries.kernels import THREADS, blocks_for, i64
 from ..libraries.layout import ceil_div
@@ -120,6 +121,26 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
     b.kernel(op, name, grid, (*before, op.step, *behind), shown, shared=shared)
     # In a graph of several steps the next batch is gathered beside this step's update.
     b.early(name, grid, (*before, ahead, *behind), shared)
+
+
+@binds(MixSamples)
+def mix_samples(b: Binder, op: MixSamples) -> None:
+    layout = b.geometry.picture(op.y.shape, b.number(op.y))
+    n, _, height, width = op.y.shape
+    pairs = replace(layout, shape=op.x.shape, stored=(2 * n, *layout.stored[1:]))
+    x, y = b.want(op.x, pairs), b.output(op.y, layout)
+    channels = layout.stored[1]
+    outer, inner = (1, channels) if layout.nhwc else (channels, 1)
+    wide = op.target.dtype == "float32"
+    places = (n, op.steps, len(op.mixes), DRAWS, outer, height, width, inner)
+    frame = b.numbers(*places, op.mixed.shape[1], int(wide))
+    key = b.varying(b.live.add(op, ("key",)), lambda op: np.array(op.key, np.uint32))
+    last = b.numbers(*last_words(op.mixes), dtype="uint32")
+    held = b.upload(tables(op.mixes, height, width))
+    ends = (b.words(b.home(op.target)), op.step, y, b.output(op.mixed))
+    shown = {"mixes": ", ".join(each.kind for each in op.mixes)}
+    kernel = ("mix.cu", "mix_samples", y.dtype)
+    b.kernel(op, kernel, (n,), (x, *ends, frame, key, last, held), shown)
 
 
 @binds(Views)

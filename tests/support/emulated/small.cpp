@@ -19,6 +19,7 @@ static void __threadfence_block() {}
 #include "classic.cu"
 
 #include "augment.cu"
+#include "mix.cu"
 #include "least_sure.cu"
 
 double totals[1024], partial[1024];
@@ -100,6 +101,14 @@ extern "C" void seen(const void* x, const int* rows, void* y, const int* table, 
     of(views * n);
     emulated::launch(32, 0, [=] {
         ::views((const T*)x, rows, (T*)y, (const View*)table, n, outer, height, width, inner);
+    });
+}
+extern "C" void mix(const void* x, const int* target, const i64* step, void* y, float* mixed,
+                    const int* frame, const unsigned* key, const unsigned* last, const float* tables,
+                    int n) {
+    of(n);
+    emulated::launch(32, 0, [=] {
+        mix_samples((const T*)x, target, step, (T*)y, mixed, (const Mixes*)frame, key, last, tables);
     });
 }
 extern "C" void columns(const void* x, void* y, int fours, unsigned rows, unsigned count, unsigned wide,

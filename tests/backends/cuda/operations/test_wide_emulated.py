@@ -1,4 +1,4 @@
-"""Metrics of targets that are rows of numbers, on the processor. Needs g++, no GPU."""
+"""Targets that are rows, measured and mixed, on the processor. Needs g++, no GPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import get_args
 import numpy as np
 import pytest
 from dnnstack.backends.reference.kernels import KERNELS
-from dnnstack.graph.ops import Answer
+from dnnstack.graph.mixing import DRAWS, last_words, tables
+from dnnstack.graph.ops import Answer, MixSamples
 
 from ....support.emulated_build import COMPILER
 from ....support.emulated_kernels import library, pointer
@@ -38,3 +39,25 @@ def test_a_kernel_is_as_the_reference(kernels, name, law):
     ends = [*map(pointer, (scores, target, loss, sums)), len(scores), *how]
     kernels.measure_wide(*ends, ctypes.c_float(op.threshold), 64)
     np.testing.assert_allclose(sums, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("nhwc", [False, True])
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("mix_samples")])
+def test_pairs_are_mixed_as_by_the_reference(kernels, name, nhwc):
+    draft = CASES[name](np.random.default_rng(4), "normal")
+    (op,) = draft.graph.ops
+    x, target, step = (draft.values[getattr(op, field)] for field in op.inputs)
+    want, shares = KERNELS[MixSamples].compute(op, x, target, step)
+    n, channels, height, width = want.shape
+    order = (0, 2, 3, 1) if nhwc else (0, 1, 2, 3)
+    x = np.ascontiguousarray(x.transpose(order))
+    y, mixed = np.full(want.transpose(order).shape, np.nan, np.float32), np.full_like(shares, 0)
+    sides = (1, height, width, channels) if nhwc else (channels, height, width, 1)
+    frame = np.array(
+        [n, op.steps, len(op.mixes), DRAWS, *sides, shares.shape[1], target.ndim == 2], np.int32
+    )
+    table = tables(op.mixes, height, width)
+    rule = (np.array(op.key, np.uint32), np.array(last_words(op.mixes), np.uint32), table)
+    kernels.mix(*map(pointer, (x, target, step, y, mixed, frame, *rule)), n)
+    np.testing.assert_allclose(y.transpose(np.argsort(order)), want, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(mixed, shares, rtol=1e-6)
