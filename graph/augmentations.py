@@ -5,8 +5,9 @@ words of Philox block ``sample`` (its index in the data set) at counter ``epoch`
 the augmentation, and u = (w + 1/2) / 2^32. ``below(w, n)`` is floor(w n / 2^32). Batch size and
 order do not matter.
 
-Crops, flips and cutouts move whole pixels, so they are equal to the bit everywhere. rotate, shift,
-scale and elastic are combined into one bilinear resampling; pixels outside the picture are 0 there.
+Crops, flips and cutouts move whole pixels, so they are equal to the bit everywhere. All that
+``interpolates`` is combined into one bilinear resampling; pixels outside the picture are 0 there,
+unless one of them has the ``fill`` reflect.
 All of them work on pixels before these are scaled, so black means black, whatever the
 normalisation.
 """
@@ -18,19 +19,18 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise, permutations
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Interval
 from numpy.typing import NDArray
 
-from ..common.options import Check, Count, OptionError, Positive, kinds_of
+from ..common.options import Check, Count, Form, OptionError, Positive, kinds_of
 from ..common.random import Key, key
-from . import mixing
+from . import mixing, varying
 from .augmentation import Augmentation as Augmentation
-from .mixing import Mixing, excess
-
-Padding = Literal["zero", "reflect"]
+from .mixing import Mixing, Probability, excess, last_word
+from .varying import Fill, Padding, Varied
 
 
 class RandomCrop(Augmentation):
@@ -71,20 +71,108 @@ class AlternatingFlip(Augmentation):
     kind = "alternating_flip"
 
 
-class Cutout(Augmentation):
+class Boxed(Augmentation):
+    """Draws a rectangle of the picture: number below(w2, K) of the K sizes of ``rectangles``.
+
+    Its corner: (below(w0, H - height + 1), below(w1, W - width + 1)). Nothing happens if w3 is
+    above ``last_word``.
+    """
+
+    @property
+    def last_word(self) -> int:
+        return last_word(1.0)
+
+    def rectangles(self, height: int, width: int) -> NDArray[np.int32]:
+        """Height and width of each: (K, 2)."""
+        raise NotImplementedError
+
+    def misfit(self, height: int, width: int) -> str:
+        if len(self.rectangles(height, width)):
+            return ""
+        return "no rectangle of this scale and ratio is inside the pictures"
+
+
+class Cutout(Boxed):
     """Covers a square at a random place inside the picture with the mean colour.
 
-    Its corner: (below(w0, height - size + 1), below(w1, width - size + 1)). The colour is the pixel
-    that normalisation brings nearest to 0. Source: DeVries and Taylor 2017.
+    The colour is the pixel that normalisation brings nearest to 0. Source: DeVries and Taylor 2017.
     """
 
     kind = "cutout"
     size: Annotated[Count, "Side of the square, in pixels."]
 
+    def rectangles(self, height: int, width: int) -> NDArray[np.int32]:
+        return np.full((1, 2), self.size, np.int32)
+
     def misfit(self, height: int, width: int) -> str:
         if self.size <= min(height, width):
             return ""
         return f"size {self.size} is larger than a side of the pictures"
+
+
+def _two(value: Any) -> Any:
+    if isinstance(value, list) and (len(value) != 2 or value[0] > value[1]):
+        raise OptionError("expected the least and the largest number, such as [0.5, 1]")
+    return tuple(value) if isinstance(value, list) else value
+
+
+Areas = Annotated[
+    tuple[Probability, Probability], Form(_two, list), "Least and largest share of the area."
+]
+Ratios = Annotated[tuple[Positive, Positive], Form(_two, list), "Least and largest width / height."]
+
+
+class RandomErasing(Boxed):
+    """Covers a rectangle of random size with the mean colour, in some of the pictures.
+
+    Source: Zhong et al. 2020, whose first choice are random pixels instead.
+    """
+
+    kind = "random_erasing"
+    probability: Annotated[Probability, "Share of the pictures that it acts on."] = 0.5
+    scale: Areas = (0.02, 0.33)
+    ratio: Ratios = (0.3, 3.3)
+
+    @property
+    def last_word(self) -> int:
+        return last_word(self.probability)
+
+    def rectangles(self, height: int, width: int) -> NDArray[np.int32]:
+        return rectangles(self.scale, self.ratio, height, width)
+
+
+class RandomResizedCrop(Boxed):
+    """A window of random size and proportions, scaled to the size of the picture.
+
+    It is part of the resampling, which mirrors the picture at its border then. Source: Szegedy et
+    al. 2015, with the numbers of PyTorch's recipes.
+    """
+
+    kind = "random_resized_crop"
+    interpolates = True
+    fill = "reflect"
+    scale: Areas = (0.08, 1.0)
+    ratio: Ratios = (0.75, 1.3333)
+
+    def rectangles(self, height: int, width: int) -> NDArray[np.int32]:
+        return rectangles(self.scale, self.ratio, height, width)
+
+
+def rectangles(
+    scale: tuple[float, float], ratio: tuple[float, float], height: int, width: int
+) -> NDArray[np.int32]:
+    """Height and width of rectangles inside a picture: (K, 2).
+
+    Of 64 shares of the area from ``scale``, in equal steps, with 64 proportions from ``ratio``, in
+    equal steps of their logarithm, they are those that fit.
+    """
+    part = (np.arange(64) + 0.5) / 64
+    area = height * width * (scale[0] + part * (scale[1] - scale[0]))
+    root = np.exp((np.log(ratio[0]) + part * np.log(ratio[1] / ratio[0])) / 2)
+    side = np.sqrt(area)[:, None]
+    sides = np.rint([side / root, side * root]).reshape(2, -1).T
+    fits = (sides >= 1).all(1) & (sides <= (height, width)).all(1)
+    return sides[fits].astype(np.int32)
 
 
 # Of which channel each channel is, by the number that is drawn.
@@ -116,6 +204,7 @@ class Rotate(Affine):
 
     kind = "rotate"
     degrees: Annotated[float, Interval(gt=0, le=180), "Largest angle, in either direction."]
+    fill: Fill = "zero"
 
 
 class Shift(Affine):
@@ -126,6 +215,7 @@ class Shift(Affine):
 
     kind = "shift"
     pixels: Annotated[Positive, "Largest distance in pixels, in either direction."]
+    fill: Fill = "zero"
 
 
 def _above_min(largest: float, others: Mapping[str, Any]) -> None:
@@ -142,6 +232,7 @@ class Scale(Affine):
     kind = "scale"
     min: Annotated[Positive, "Smallest factor."]
     max: Annotated[Positive, Check(_above_min), "Largest factor."]
+    fill: Fill = "zero"
 
 
 class Elastic(Augmentation):
@@ -157,6 +248,7 @@ class Elastic(Augmentation):
     interpolates = True
     alpha: Annotated[Positive, "Strength; multiplies the smoothed noise."] = 34.0
     sigma: Annotated[float, Interval(gt=0, le=64), "Deviation of the Gaussian, in pixels."] = 4.0
+    fill: Fill = "zero"
 
     @property
     def radius(self) -> int:
@@ -186,7 +278,7 @@ class OwnAugmentation(Augmentation, ABC):
 
 AUGMENTATIONS = {
     kind: each
-    for module in (sys.modules[__name__], mixing)
+    for module in (sys.modules[__name__], varying, mixing)
     for kind, each in kinds_of(module, Augmentation).items()
 }
 
@@ -199,6 +291,16 @@ def augmentation_keys(augment: Sequence[Augmentation], seed: int) -> tuple[Key, 
         counts[each.kind] += 1
         keys.append(key(seed, "augment", f"{each.kind}_{counts[each.kind]}"))
     return tuple(keys)
+
+
+def reflects(augment: Sequence[Augmentation]) -> bool:
+    """Whether the resampling mirrors the picture at its border: one that says so is enough."""
+    return any(getattr(each, "fill", "") == "reflect" for each in augment)
+
+
+def changes_colours(augment: Sequence[Augmentation]) -> bool:
+    """Whether pixels change before they are moved."""
+    return any(isinstance(each, (Recolour, Varied)) for each in augment)
 
 
 def stages(augment: Sequence[Augmentation]) -> tuple[range, range, range]:
@@ -220,8 +322,8 @@ def disorder(augment: Sequence[Augmentation]) -> tuple[int, str] | None:
     for index, (one, other) in enumerate(pairwise(turns), 1):
         if other < one:
             return index, (
-                f"'{augment[index].kind}' cannot follow '{augment[index - 1].kind}'; first come "
-                "those that move pixels, then mixup and cutmix, and those of plugins last"
+                f"'{augment[index].kind}' cannot follow '{augment[index - 1].kind}': mixup and "
+                "cutmix come after all others, and those of plugins last"
             )
     mixes = [each for each in augment if isinstance(each, Mixing)]
     if reason := excess(mixes):
@@ -232,8 +334,8 @@ def disorder(augment: Sequence[Augmentation]) -> tuple[int, str] | None:
         each = augment[index]
         if not each.interpolates:
             return index, (
-                "rotate, shift, scale and elastic are combined into one resampling; "
-                f"put them side by side, '{each.kind}' before or after all of them"
+                "all that turn, move or stretch are combined into one resampling; put them "
+                f"side by side, '{each.kind}' before or after all of them"
             )
         if isinstance(each, Elastic):
             if elastic:

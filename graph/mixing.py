@@ -95,16 +95,21 @@ def tables(mixes: tuple[Mixing, ...], height: int, width: int) -> NDArray[np.flo
 def last_words(mixes: Sequence[Mixing]) -> list[int]:
     """Of each mixing the largest w3 for which it, or one before it, is used."""
     ends = np.cumsum([each.probability for each in mixes])
-    return [min(max(round(end * 2.0**32), 1), 2**32) - 1 for end in ends.tolist()]
+    return [last_word(end) for end in ends.tolist()]
+
+
+def last_word(probability: float) -> int:
+    """The largest of the words that make up this share of all, at least one of them."""
+    return min(max(round(probability * 2.0**32), 1), 2**32) - 1
 
 
 def excess(mixes: Sequence[Mixing]) -> str:
     """Why so many pictures cannot be mixed, or ""."""
+    total = sum(each.probability for each in mixes)
     # As decimal fractions add up: 0.7 + 0.2 + 0.1 are 1.
-    total = round(sum(each.probability for each in mixes), 9)
-    kinds = " and ".join(f"'{each.kind}'" for each in mixes)
-    if total <= 1.0:
+    if round(total, 9) <= 1.0:
         return ""
+    kinds = " and ".join(f"'{each.kind}'" for each in mixes)
     return (
         f"the probabilities of {kinds} add up to {total:g}, more than 1; a picture is mixed once, "
         "so give each its share, such as probability: 0.5"

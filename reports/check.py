@@ -23,7 +23,7 @@ from ..backends.tuning import Tuning
 from ..common.printable import paragraph, printable
 from ..common.records import dataclass
 from ..graph.graph import Op, Tensor
-from ..graph.ops import ActivationBackward
+from ..graph.ops import ActivationBackward, MixSamples
 from ..training.assemble import is_of_pictures
 from ..training.one_batch import first_samples, on_batch
 from ..training.session import Session
@@ -192,6 +192,8 @@ class _Bench:
         """The scores of the first sample, while the others move up and the second goes."""
         if any(not each.frozen for each in self.network.running_statistics()):
             return Verdict("samples", "skipped", {}, "batch norm computes with all of a batch")
+        if any(isinstance(op, MixSamples) for op in self.operations):
+            return Verdict("samples", "skipped", {}, "pictures are mixed with others of the batch")
         rows = np.concatenate([self.rows[:1], self.rows[2:], self.rows[2:3]])
         after = step_on("", self.plain, self.backend, rows).tensors[self.scores][0]
         before = self.values[self.scores][0]

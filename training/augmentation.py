@@ -11,12 +11,21 @@ from ..common.records import dataclass
 from ..common.text import samples_of
 from ..configs import RunConfig
 from ..graph import ops
-from ..graph.augmentations import AUGMENTATIONS, Augmentation, OwnAugmentation, augmentation_keys
+from ..graph.augmentations import (
+    AUGMENTATIONS,
+    Augmentation,
+    OwnAugmentation,
+    augmentation_keys,
+    changes_colours,
+)
 from ..graph.graph import Graph, Shape, Tensor
 from ..graph.mixing import Mixing
 
 if TYPE_CHECKING:
     from .preprocessing import Preprocessing
+
+MOST_CHANNELS = 48
+"""Whose matrix of colours a block of a GPU can hold."""
 
 
 def augmentations(config: RunConfig, shape: Shape) -> tuple[Augmentation, ...]:
@@ -24,12 +33,16 @@ def augmentations(config: RunConfig, shape: Shape) -> tuple[Augmentation, ...]:
 
     Raises ConfigError if one does not fit these pictures.
     """
-    _, height, width = shape
+    channels, height, width = shape
     found = []
     for place, chosen in enumerate(config.data.augment):
         each = AUGMENTATIONS[chosen.type](**chosen.options())
         if reason := each.misfit(height, width):
             reason += f", which have {height}x{width} pixels"
+        if channels > MOST_CHANNELS and changes_colours([each]):
+            reason = (
+                f"changes colours of at most {MOST_CHANNELS} channels, but there are {channels}"
+            )
         if samples_of(shape) != "pictures" and not isinstance(each, OwnAugmentation):
             reason = f"changes pictures, but the samples are {samples_of(shape)}; remove it"
         if reason:

@@ -13,7 +13,9 @@ from dnnstack.graph.augmentations import (
     Elastic,
     OwnAugmentation,
     RandomCrop,
+    RandomErasing,
     RandomFlip,
+    RandomResizedCrop,
     Recolour,
     Rotate,
     Scale,
@@ -22,6 +24,7 @@ from dnnstack.graph.augmentations import (
 )
 from dnnstack.graph.graph import Shape
 from dnnstack.graph.mixing import CutMix, Mixing, MixUp
+from dnnstack.graph.varying import ColourJitter, RandAugment, TrivialAugment
 from numpy.typing import NDArray
 
 from .op_draft import Draft, case
@@ -71,6 +74,15 @@ LISTS: dict[str, tuple[Augmentation, ...]] = {
     "recolour": (Recolour(),),
     "recolour_twice": (Recolour(), Cutout(2), Recolour(), RandomFlip()),
     "recolour_scale": (Scale(0.8, 1.2), Cutout(2), Recolour()),
+    "jitter": (ColourJitter(0.4, 0.5, 0.6, 0.2),),
+    "jitter_recolour": (Recolour(), ColourJitter(0.9, 0.7), RandomFlip(), Recolour()),
+    "erasing": (RandomErasing(), RandomErasing(1.0, (0.2, 0.5), (1.0, 1.0))),
+    "window": (RandomResizedCrop(),),
+    "window_flip": (RandomResizedCrop((0.3, 0.6), (0.5, 2.0)), RandomFlip(), RandomErasing(0.9)),
+    "set": (RandAugment(2, 20), ColourJitter(hue=0.5)),
+    "set_reflect": (RandomCrop(1), RandAugment(4, 30, "reflect"), Rotate(40.0)),
+    "trivial": (TrivialAugment(), Cutout(1)),
+    "reflected": (Shift(9.0, "reflect"), Scale(0.2, 0.5), Elastic(9.0, 1.0)),
     "rotate": (Rotate(30.0),),
     "shift": (Shift(2.5),),
     "scale": (Scale(0.7, 1.4),),

@@ -295,7 +295,8 @@ def _optimizer(draw: DrawFn, kinds: list[Any]) -> dict[str, Any]:
 AUGMENTATIONS: tuple[Any, ...] = (
     *("random_flip", "alternating_flip", "recolour"),
     *({"random_crop": {"padding": 1}}, {"random_crop": {"padding": 1, "mode": "reflect"}}),
-    {"cutout": {"size": 1}},
+    *({"cutout": {"size": 1}}, {"random_erasing": {"probability": 0.7, "scale": [0.1, 0.5]}}),
+    {"colour_jitter": {"brightness": 0.5, "contrast": 0.6, "saturation": 0.7, "hue": 0.2}},
 )
 MIXES: tuple[list[Any], ...] = (
     [{"mixup": {"alpha": 0.7}}],

@@ -115,9 +115,11 @@ def test_accuracy_is_that_of_the_larger_share(tiny: Tiny, reference: Backend) ->
 WRONG = [
     ("[mixup]", ["loss=focal"], r"augment\.0\.mixup: makes shares of classes, which loss 'focal'"),
     ("[random_flip, cutmix]", ["loss=hinge"], r"augment\.1\.cutmix: makes shares of classes"),
-    ("[mixup, random_flip]", [], "'random_flip' cannot follow 'mixup'; first come those that move"),
+    ("[mixup, random_flip]", [], "'random_flip' cannot follow 'mixup': mixup and cutmix come"),
     ("[mixup, cutmix]", [], "add up to 2, more than 1; .* such as probability: 0.5"),
     ("[mixup: {probability: 0}]", [], "expected a number above 0"),
+    ("[random_erasing: {scale: [0.3, 0.2]}]", [], "expected the least and the largest number"),
+    ("[random_resized_crop: {scale: [1, 1], ratio: [9, 9]}]", [], "no rectangle .* have 28x28"),
     ("[cutmix: {alpha: 0}]", [], "expected a number above 0"),
 ]
 

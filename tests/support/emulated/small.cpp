@@ -23,7 +23,7 @@ static void __threadfence_block() {}
 #include "least_sure.cu"
 
 double totals[1024], partial[1024];
-uint2 drawn[1];
+uint4 drawn[1024];
 
 static void of(int x, int y = 1, int z = 1) { gridDim.x = x, gridDim.y = y, gridDim.z = z; }
 
@@ -101,6 +101,18 @@ extern "C" void seen(const void* x, const int* rows, void* y, const int* table, 
     of(views * n);
     emulated::launch(32, 0, [=] {
         ::views((const T*)x, rows, (T*)y, (const View*)table, n, outer, height, width, inner);
+    });
+}
+extern "C" void augment(const u8* images, const int* labels, const int* order, const int* keyed,
+                        const i64* step, void* x, int* target, const float* scale, const float* shift,
+                        const float* fill, const void* acts, const void* sides, const double* planes,
+                        const double* colours, const int* ends, const void* frame, const float* gaussian,
+                        float* scratch, i64* next, unsigned* count, int words, int n, int parts) {
+    of(n, parts);
+    emulated::launch(32, 0, [=] {
+        gather_augmented(images, labels, order, keyed, step, (T*)x, target, scale, shift, fill,
+                         (const Act*)acts, (const int2*)sides, planes, colours, ends,
+                         (const Frame*)frame, gaussian, scratch, next, count, words);
     });
 }
 extern "C" void mix(const void* x, const int* target, const i64* step, void* y, float* mixed,
