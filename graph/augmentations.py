@@ -5,8 +5,9 @@ words of Philox block ``sample`` (its index in the data set) at counter ``epoch`
 the augmentation, and u = (w + 1/2) / 2^32. ``below(w, n)`` is floor(w n / 2^32). Batch size and
 order do not matter.
 
-Crops, flips and cutouts move whole pixels, so they are equal to the bit everywhere. rotate, shift,
-scale and elastic are combined into one bilinear resampling; pixels outside the picture are 0 there.
+Crops, flips and cutouts move whole pixels, so they are equal to the bit everywhere. All that
+``interpolates`` is combined into one bilinear resampling; pixels outside the picture are 0 there,
+unless one of them has the ``fill`` reflect.
 All of them work on pixels before these are scaled, so black means black, whatever the
 normalisation.
 """
@@ -17,36 +18,19 @@ import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import permutations
-from typing import Annotated, Any, ClassVar, Literal
+from itertools import pairwise, permutations
+from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Interval
 from numpy.typing import NDArray
-from typing_extensions import dataclass_transform
 
-from ..common.options import Check, Count, OptionError, Positive, kinds_of
+from ..common.options import Check, Count, Form, OptionError, Positive, kinds_of
 from ..common.random import Key, key
-from ..common.records import record
-
-Padding = Literal["zero", "reflect"]
-
-
-@dataclass_transform(frozen_default=True)
-class Augmentation:
-    """One entry of the list, a frozen dataclass whose fields are its options.
-
-    ``misfit`` says why pictures of a size do not allow it, or "".
-    """
-
-    kind: ClassVar[str]
-    interpolates: ClassVar[bool] = False
-
-    def __init_subclass__(cls) -> None:
-        record(cls, frozen=True)
-
-    def misfit(self, height: int, width: int) -> str:
-        return ""
+from . import mixing, varying
+from .augmentation import Augmentation as Augmentation
+from .mixing import Mixing, Probability, excess, last_word
+from .varying import Fill, Padding, Varied
 
 
 class RandomCrop(Augmentation):
@@ -87,20 +71,108 @@ class AlternatingFlip(Augmentation):
     kind = "alternating_flip"
 
 
-class Cutout(Augmentation):
+class Boxed(Augmentation):
+    """Draws a rectangle of the picture: number below(w2, K) of the K sizes of ``rectangles``.
+
+    Its corner: (below(w0, H - height + 1), below(w1, W - width + 1)). Nothing happens if w3 is
+    above ``last_word``.
+    """
+
+    @property
+    def last_word(self) -> int:
+        return last_word(1.0)
+
+    def rectangles(self, height: int, width: int) -> NDArray[np.int32]:
+        """Height and width of each: (K, 2)."""
+        raise NotImplementedError
+
+    def misfit(self, height: int, width: int) -> str:
+        if len(self.rectangles(height, width)):
+            return ""
+        return "no rectangle of this scale and ratio is inside the pictures"
+
+
+class Cutout(Boxed):
     """Covers a square at a random place inside the picture with the mean colour.
 
-    Its corner: (below(w0, height - size + 1), below(w1, width - size + 1)). The colour is the pixel
-    that normalisation brings nearest to 0. Source: DeVries and Taylor 2017.
+    The colour is the pixel that normalisation brings nearest to 0. Source: DeVries and Taylor 2017.
     """
 
     kind = "cutout"
     size: Annotated[Count, "Side of the square, in pixels."]
 
+    def rectangles(self, height: int, width: int) -> NDArray[np.int32]:
+        return np.full((1, 2), self.size, np.int32)
+
     def misfit(self, height: int, width: int) -> str:
         if self.size <= min(height, width):
             return ""
         return f"size {self.size} is larger than a side of the pictures"
+
+
+def _two(value: Any) -> Any:
+    if isinstance(value, list) and (len(value) != 2 or value[0] > value[1]):
+        raise OptionError("expected the least and the largest number, such as [0.5, 1]")
+    return tuple(value) if isinstance(value, list) else value
+
+
+Areas = Annotated[
+    tuple[Probability, Probability], Form(_two, list), "Least and largest share of the area."
+]
+Ratios = Annotated[tuple[Positive, Positive], Form(_two, list), "Least and largest width / height."]
+
+
+class RandomErasing(Boxed):
+    """Covers a rectangle of random size with the mean colour, in some of the pictures.
+
+    Source: Zhong et al. 2020, whose first choice are random pixels instead.
+    """
+
+    kind = "random_erasing"
+    probability: Annotated[Probability, "Share of the pictures that it acts on."] = 0.5
+    scale: Areas = (0.02, 0.33)
+    ratio: Ratios = (0.3, 3.3)
+
+    @property
+    def last_word(self) -> int:
+        return last_word(self.probability)
+
+    def rectangles(self, height: int, width: int) -> NDArray[np.int32]:
+        return rectangles(self.scale, self.ratio, height, width)
+
+
+class RandomResizedCrop(Boxed):
+    """A window of random size and proportions, scaled to the size of the picture.
+
+    It is part of the resampling, which mirrors the picture at its border then. Source: Szegedy et
+    al. 2015, with the numbers of PyTorch's recipes.
+    """
+
+    kind = "random_resized_crop"
+    interpolates = True
+    fill = "reflect"
+    scale: Areas = (0.08, 1.0)
+    ratio: Ratios = (0.75, 1.3333)
+
+    def rectangles(self, height: int, width: int) -> NDArray[np.int32]:
+        return rectangles(self.scale, self.ratio, height, width)
+
+
+def rectangles(
+    scale: tuple[float, float], ratio: tuple[float, float], height: int, width: int
+) -> NDArray[np.int32]:
+    """Height and width of rectangles inside a picture: (K, 2).
+
+    Of 64 shares of the area from ``scale``, in equal steps, with 64 proportions from ``ratio``, in
+    equal steps of their logarithm, they are those that fit.
+    """
+    part = (np.arange(64) + 0.5) / 64
+    area = height * width * (scale[0] + part * (scale[1] - scale[0]))
+    root = np.exp((np.log(ratio[0]) + part * np.log(ratio[1] / ratio[0])) / 2)
+    side = np.sqrt(area)[:, None]
+    sides = np.rint([side / root, side * root]).reshape(2, -1).T
+    fits = (sides >= 1).all(1) & (sides <= (height, width)).all(1)
+    return sides[fits].astype(np.int32)
 
 
 # Of which channel each channel is, by the number that is drawn.
@@ -132,6 +204,7 @@ class Rotate(Affine):
 
     kind = "rotate"
     degrees: Annotated[float, Interval(gt=0, le=180), "Largest angle, in either direction."]
+    fill: Fill = "zero"
 
 
 class Shift(Affine):
@@ -142,6 +215,7 @@ class Shift(Affine):
 
     kind = "shift"
     pixels: Annotated[Positive, "Largest distance in pixels, in either direction."]
+    fill: Fill = "zero"
 
 
 def _above_min(largest: float, others: Mapping[str, Any]) -> None:
@@ -158,6 +232,7 @@ class Scale(Affine):
     kind = "scale"
     min: Annotated[Positive, "Smallest factor."]
     max: Annotated[Positive, Check(_above_min), "Largest factor."]
+    fill: Fill = "zero"
 
 
 class Elastic(Augmentation):
@@ -173,6 +248,7 @@ class Elastic(Augmentation):
     interpolates = True
     alpha: Annotated[Positive, "Strength; multiplies the smoothed noise."] = 34.0
     sigma: Annotated[float, Interval(gt=0, le=64), "Deviation of the Gaussian, in pixels."] = 4.0
+    fill: Fill = "zero"
 
     @property
     def radius(self) -> int:
@@ -200,7 +276,11 @@ class OwnAugmentation(Augmentation, ABC):
         return ((words + 0.5) * 2.0**-32).astype(np.float32).reshape(-1, 1, 1, 1)
 
 
-AUGMENTATIONS = kinds_of(sys.modules[__name__], Augmentation)
+AUGMENTATIONS = {
+    kind: each
+    for module in (sys.modules[__name__], varying, mixing)
+    for kind, each in kinds_of(module, Augmentation).items()
+}
 
 
 def augmentation_keys(augment: Sequence[Augmentation], seed: int) -> tuple[Key, ...]:
@@ -213,6 +293,16 @@ def augmentation_keys(augment: Sequence[Augmentation], seed: int) -> tuple[Key, 
     return tuple(keys)
 
 
+def reflects(augment: Sequence[Augmentation]) -> bool:
+    """Whether the resampling mirrors the picture at its border: one that says so is enough."""
+    return any(getattr(each, "fill", "") == "reflect" for each in augment)
+
+
+def changes_colours(augment: Sequence[Augmentation]) -> bool:
+    """Whether pixels change before they are moved."""
+    return any(isinstance(each, (Recolour, Varied)) for each in augment)
+
+
 def stages(augment: Sequence[Augmentation]) -> tuple[range, range, range]:
     """Indices of the augmentations before the resampling, in it, and after it."""
     inside = [i for i, each in enumerate(augment) if each.interpolates]
@@ -222,23 +312,30 @@ def stages(augment: Sequence[Augmentation]) -> tuple[range, range, range]:
     return range(inside[0]), range(inside[0], inside[-1] + 1), range(inside[-1] + 1, count)
 
 
+def _turn(each: Augmentation) -> int:
+    return 2 if isinstance(each, OwnAugmentation) else int(isinstance(each, Mixing))
+
+
 def disorder(augment: Sequence[Augmentation]) -> tuple[int, str] | None:
     """Index of the first augmentation that cannot follow those before it, and why; else None."""
-    own = [isinstance(each, OwnAugmentation) for each in augment]
-    if True in own and not all(own[own.index(True) :]):
-        index = own.index(False, own.index(True))
-        return index, (
-            f"'{augment[index].kind}' moves pixels, and '{augment[own.index(True)].kind}' of a "
-            "plugin changes them; put those of plugins last"
-        )
+    turns = [_turn(each) for each in augment]
+    for index, (one, other) in enumerate(pairwise(turns), 1):
+        if other < one:
+            return index, (
+                f"'{augment[index].kind}' cannot follow '{augment[index - 1].kind}': mixup and "
+                "cutmix come after all others, and those of plugins last"
+            )
+    mixes = [each for each in augment if isinstance(each, Mixing)]
+    if reason := excess(mixes):
+        return augment.index(mixes[-1]), reason
     _, resampling, _ = stages(augment)
     elastic = False
     for index in resampling:
         each = augment[index]
         if not each.interpolates:
             return index, (
-                "rotate, shift, scale and elastic are combined into one resampling; "
-                f"put them side by side, '{each.kind}' before or after all of them"
+                "all that turn, move or stretch are combined into one resampling; put them "
+                f"side by side, '{each.kind}' before or after all of them"
             )
         if isinstance(each, Elastic):
             if elastic:

@@ -23,7 +23,7 @@ from ..backends.tuning import Tuning
 from ..common.printable import paragraph, printable
 from ..common.records import dataclass
 from ..graph.graph import Op, Tensor
-from ..graph.ops import ActivationBackward
+from ..graph.ops import ActivationBackward, MixSamples
 from ..training.assemble import is_of_pictures
 from ..training.one_batch import first_samples, on_batch
 from ..training.session import Session
@@ -192,6 +192,8 @@ class _Bench:
         """The scores of the first sample, while the others move up and the second goes."""
         if any(not each.frozen for each in self.network.running_statistics()):
             return Verdict("samples", "skipped", {}, "batch norm computes with all of a batch")
+        if any(isinstance(op, MixSamples) for op in self.operations):
+            return Verdict("samples", "skipped", {}, "pictures are mixed with others of the batch")
         rows = np.concatenate([self.rows[:1], self.rows[2:], self.rows[2:3]])
         after = step_on("", self.plain, self.backend, rows).tensors[self.scores][0]
         before = self.values[self.scores][0]
@@ -276,7 +278,7 @@ class _Bench:
         return fitted, used, _judged("resume", count, (most, most), {"differ": count}, text, advice)
 
     def seen(self) -> tuple[tuple[str, NDArray[np.uint8]], ...]:
-        """The pictures as they enter, augmented, by class."""
+        """The pictures as they enter, augmented, by class; mixed ones by the larger share."""
         if not is_of_pictures(self.setup.config) or self.network.floats:
             return ()
         scaling, data = self.setup.scaling, self.setup.data
@@ -285,6 +287,7 @@ class _Bench:
         if data.kind != "class":
             return (("", pixels),)
         target = self.values["target"]
+        target = target if target.ndim == 1 else target.argmax(1)
         return tuple((printable(data.classes[k]), pixels[target == k]) for k in np.unique(target))
 
     def _session(self, setup: Setup, tuning: Tuning | None = None) -> Session:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..backends.reference.backend import ReferenceBackend
 from ..common.random import key, permutation
 from ..graph.graph import DType, Graph
-from ..training.augmentation import gather
+from ..training.augmentation import gather, mixings
 from .contact_sheet import COLUMNS, draw_sheet, reduced, reduction, write_png
 from .data_report import DataReport
 from .fonts import drawable
@@ -83,8 +83,17 @@ def _smaller(report: DataReport) -> int:
 def _input(
     report: DataReport, seed: int, chosen: NDArray[np.int32], epoch: int
 ) -> NDArray[np.float32]:
-    """The network's input for these pictures in an epoch, counted from 0: (n, C, H, W)."""
-    graph = Graph("samples", len(chosen), seed=seed)
+    """The network's input for these pictures in an epoch, counted from 0: (n, C, H, W).
+
+    They are mixed as the first ones of the epoch would be, with any pictures to train on.
+    """
+    graph, count = Graph("samples", len(chosen), seed=seed), len(chosen)
+    mixed = bool(mixings(report.augment))
+    wide = (len(report.images.classes),) if mixed else ()
+    target = graph.tensor("target", (count, *wide), "float32" if mixed else "int32")
+    if mixed:
+        drawn = permutation(key(seed, "partners"), epoch, len(report.train))
+        chosen = np.concatenate([chosen, report.train[drawn[:count]]])
     given: dict[str, tuple[DType, NDArray[Any]]] = {
         "images": ("uint8", report.images.images),
         "labels": ("int32", report.images.labels),
@@ -96,8 +105,7 @@ def _input(
         name: graph.tensor(name, values.shape, dtype, "state" if name == "step" else "data")
         for name, (dtype, values) in given.items()
     }
-    x = graph.tensor("x", (len(chosen), *report.shape))
-    target = graph.tensor("target", (len(chosen),), "int32")
+    x = graph.tensor("x", (count, *report.shape))
     gather(graph, {**tensors, "x": x, "target": target}, report.scaling, report.augment)
     with closing(ReferenceBackend(1).compile({"samples": graph})) as executable:
         for name, (_, values) in given.items():

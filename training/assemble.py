@@ -34,7 +34,9 @@ from ..datasets import (
 from ..datasets.columns import Columns
 from ..datasets.integer_pixels import Depth
 from ..datasets.label_file import relabelled
+from ..graph.augmentations import AUGMENTATIONS
 from ..graph.graph import Shape, Tensor
+from ..graph.mixing import Mixing
 from ..layers.build import LayerSpec, build_layers
 from ..layers.freezing import freeze_layers
 from ..layers.initializers import Initializer
@@ -195,6 +197,19 @@ def _loss(config: RunConfig, kind: Kind, dataset: str) -> Loss:
             f"loss.type: '{loss.kind}' is not for {named(kind)}, which are the targets of "
             f"'{dataset}'; use {' or '.join(fit)}"
         )
+    for place, each in enumerate(config.data.augment):
+        if not issubclass(AUGMENTATIONS[each.type], Mixing):
+            continue
+        where = f"data.augment.{place}.{each.type}"
+        if kind not in ("class", "distribution"):
+            raise ConfigError(
+                f"{where}: mixes classes, but the targets are {named(kind)}; remove it"
+            )
+        if "distribution" not in loss.kinds:
+            raise ConfigError(
+                f"{where}: makes shares of classes, which loss '{loss.kind}' does not take; remove "
+                "it, or use 'cross_entropy' or 'mse'"
+            )
     return loss
 
 

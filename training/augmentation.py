@@ -11,11 +11,21 @@ from ..common.records import dataclass
 from ..common.text import samples_of
 from ..configs import RunConfig
 from ..graph import ops
-from ..graph.augmentations import AUGMENTATIONS, Augmentation, OwnAugmentation, augmentation_keys
+from ..graph.augmentations import (
+    AUGMENTATIONS,
+    Augmentation,
+    OwnAugmentation,
+    augmentation_keys,
+    changes_colours,
+)
 from ..graph.graph import Graph, Shape, Tensor
+from ..graph.mixing import Mixing
 
 if TYPE_CHECKING:
     from .preprocessing import Preprocessing
+
+MOST_CHANNELS = 48
+"""Whose matrix of colours a block of a GPU can hold."""
 
 
 def augmentations(config: RunConfig, shape: Shape) -> tuple[Augmentation, ...]:
@@ -23,12 +33,16 @@ def augmentations(config: RunConfig, shape: Shape) -> tuple[Augmentation, ...]:
 
     Raises ConfigError if one does not fit these pictures.
     """
-    _, height, width = shape
+    channels, height, width = shape
     found = []
     for place, chosen in enumerate(config.data.augment):
         each = AUGMENTATIONS[chosen.type](**chosen.options())
         if reason := each.misfit(height, width):
             reason += f", which have {height}x{width} pixels"
+        if channels > MOST_CHANNELS and changes_colours([each]):
+            reason = (
+                f"changes colours of at most {MOST_CHANNELS} channels, but there are {channels}"
+            )
         if samples_of(shape) != "pictures" and not isinstance(each, OwnAugmentation):
             reason = f"changes pictures, but the samples are {samples_of(shape)}; remove it"
         if reason:
@@ -40,21 +54,43 @@ def augmentations(config: RunConfig, shape: Shape) -> tuple[Augmentation, ...]:
 def gather(
     graph: Graph, tensors: Mapping[str, Tensor], scaling: Preprocessing, augment: Sequence[Any]
 ) -> None:
-    """Add the operation that gathers a batch; ``tensors`` are its fields."""
+    """Add the operations that gather a batch; ``tensors`` are the fields of a ``GatherBatch``.
+
+    With a mixing, the order has N partners behind the N samples of each batch, and targets are
+    (N, K).
+    """
     given: dict[str, Any] = {**tensors, "scale": scaling.scale, "shift": scaling.shift}
     keys = augmentation_keys(augment, graph.seed)
-    # Those of plugins come last.
-    moves = [each for each in augment if not isinstance(each, OwnAugmentation)]
-    own = augment[len(moves) :]
+    own = [each for each in augment if isinstance(each, OwnAugmentation)]
+    mixes = mixings(augment)
+    moves = augment[: len(augment) - len(mixes) - len(own)]
     x = y = tensors["x"]
-    if own:
-        x = given["x"] = graph.tensor("x.gathered", y.shape)
+    count, target, labels = y.shape[0], tensors["target"], tensors["labels"]
+    if mixes:
+        count *= 2
+        target = graph.tensor("target.pairs", (count, *labels.shape[1:]), labels.dtype)
+    if mixes or own:
+        x = graph.tensor("x.gathered", (count, *y.shape[1:]))
+    given |= {"x": x, "target": target}
     if moves:
         fill, chosen = mean_pixel(scaling), keys[: len(moves)]
         graph.add(ops.GatherAugmented(**given, augment=tuple(moves), keys=chosen, fill=fill))
     else:
         graph.add(ops.GatherBatch(**given))
-    for place, each in enumerate(own, len(moves)):
+    if mixes:
+        graph.add(
+            ops.MixSamples(
+                x=x,
+                target=target,
+                step=tensors["step"],
+                y=(x := graph.tensor("x.mixed", y.shape) if own else y),
+                mixed=tensors["target"],
+                mixes=mixes,
+                key=keys[len(moves)],
+                steps=tensors["order"].size // count,
+            )
+        )
+    for place, each in enumerate(own, len(augment) - len(own)):
         last = place == len(augment) - 1
         changed = y if last else graph.tensor(f"x.{each.kind}.{place}", y.shape)
         graph.add(
@@ -69,6 +105,11 @@ def gather(
             )
         )
         x = changed
+
+
+def mixings(augment: Sequence[Augmentation]) -> tuple[Mixing, ...]:
+    """Those that mix a picture with a partner: a batch of N gathers 2 N samples then."""
+    return tuple(each for each in augment if isinstance(each, Mixing))
 
 
 def mean_pixel(scaling: Preprocessing) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from ..layers.layer import Layer, Parameter, Statistic
 from ..layers.losses.loss import Loss
 from ..layers.softmax import SoftmaxLayer
 from ..layers.whitening import Pictures, Whiten, check_whitening
-from .augmentation import PLAIN, TestTime, gather
+from .augmentation import PLAIN, TestTime, gather, mixings
 from .preprocessing import Preprocessing
 from .records.formats.provenance import BegunFrom
 
@@ -236,13 +236,16 @@ class Network:
         pixel: DType = "float32" if self.floats else "uint8"
         one: Shape = () if self.loss.target == "class" else (self.classes,)
         each: DType = "float32" if one else "int32"
+        places, wanted = steps * n, (one, each)
+        if mixings(augment):
+            places, wanted = 2 * places, ((self.classes,), "float32")
         data = {
             "images": graph.tensor(f"{source}.images", (data_count, *shape), pixel, "data"),
             "labels": graph.tensor(f"{source}.labels", (data_count, *one), each, "data"),
-            "order": graph.tensor(order_name, (steps * n,), "int32", "data"),
+            "order": graph.tensor(order_name, (places,), "int32", "data"),
             "step": graph.tensor(step_name, (1,), "int64", "state"),
             "x": (x := graph.tensor("x", (n, *shape))),
-            "target": (target := graph.tensor("target", (n, *one), each)),
+            "target": (target := graph.tensor("target", (n, *wanted[0]), wanted[1])),
         }
         with graph.at("data", "data"):
             gather(graph, data, preprocessing, augment)

@@ -55,9 +55,6 @@ class Session:
         self.rates, self._rate_factor = self.plan.rates, np.float32(1.0)
         self._sums: NDArray[np.float64] | None = None
         self._saved = saved_tensors(setup.config, setup.network)
-        labels = setup.data.labels if setup.config.data.balance else None
-        shuffle = setup.config.data.shuffle is not False
-        self.orders = EpochOrders(self.plan, setup.config.seed, labels, shuffle)
         self._epoch = -1
         batch = self.plan.evaluation_batch_size
         self._evaluation_order = evaluation_order(self.plan.validation, batch)
@@ -75,9 +72,17 @@ class Session:
         self.stretches, self._evaluate = sections.stretches, sections.evaluate
         self._renewal, self._renewed = sections.renewal, np.zeros(0)
         self._train = self.stretches[0].train
+        self.orders = self._orders()
         options = replace(_options(setup.config), tuning=tuning, interrupt=interrupt, notice=notice)
         self.executable = _compiled(backend, sections.graphs(), options)
         self._feed(self.executable, sections.graphs())
+
+    def _orders(self) -> EpochOrders:
+        data, plan, part = self.setup.config.data, self.plan, self._train.batch_size
+        labels = self.setup.data.labels if data.balance else None
+        paired = self._train["order"].size > plan.steps_per_epoch * plan.batch_size
+        given = (plan, self.setup.config.seed, labels, data.shuffle is not False)
+        return EpochOrders(*given, part if paired else 0)
 
     @property
     def ranks(self) -> int:

@@ -15,17 +15,29 @@ from ...graph.augmentations import (
     PERMUTATIONS,
     AlternatingFlip,
     Augmentation,
-    Cutout,
+    Boxed,
     Elastic,
     RandomCrop,
     RandomFlip,
     Recolour,
+    changes_colours,
+    reflects,
     stages,
 )
-from ...graph.ops import AverageViews, ChangePixels, GatherAugmented, LeastSure, Views, share_of
+from ...graph.mixing import DRAWS, last_words, tables
+from ...graph.ops import (
+    AverageViews,
+    ChangePixels,
+    GatherAugmented,
+    LeastSure,
+    MixSamples,
+    Views,
+    share_of,
+)
+from ...graph.varying import Varied, variants
 from ..base import Array
 from .kernels import kernel
-from .resample import drawn_words, resampled, sources
+from .resample import drawn_words, folded, resampled, sources
 from .step import Arrays, picked_rows, scaled
 
 Integers = NDArray[np.signedinteger[Any]]
@@ -59,6 +71,38 @@ def change_pixels(op: ChangePixels, x: Array, step: Array) -> Array:
             f"augmentation '{op.augment.kind}': apply returned {changed.shape}, not {x.shape}"
         )
     return np.asarray(changed * scale + shift, x.dtype)
+
+
+@kernel(MixSamples, "where")
+def mix_samples(op: MixSamples, x: Array, target: Array, step: Array) -> Arrays:
+    n, _, height, width = op.y.shape
+    weight, top, left, bottom, right = drawn_mixes(op, int(step[0]))
+    first, second = x[:n], x[n:]
+    w = weight.astype(x.dtype)[:, None, None, None]
+    y = first * w + second * (1 - w)
+    rows, columns = np.arange(height), np.arange(width)
+    inside_y = (rows >= top[:, None]) & (rows < bottom[:, None])
+    inside_x = (columns >= left[:, None]) & (columns < right[:, None])
+    np.copyto(y, second, where=inside_y[:, None, :, None] & inside_x[:, None, None, :])
+    share = (weight * (1 - (bottom - top) * (right - left) / (height * width)))[:, None]
+    if target.ndim == 1:
+        target = (target[:, None] == np.arange(op.mixed.shape[1])).astype(np.float32)
+    return y, (target[:n] * share + target[n:] * (1 - share)).astype(target.dtype)
+
+
+def drawn_mixes(op: MixSamples, step: int) -> tuple[Array, ...]:
+    """Weights and rectangles of the pictures of a step: weight, top, left, bottom, right; (N,)."""
+    n, _, height, width = op.y.shape
+    epoch, place = divmod(step, op.steps)
+    words = drawn_words(op.key, np.arange(n) + place * n, epoch)
+    # A word beyond the last has the table of what is not mixed.
+    chosen = np.searchsorted(last_words(op.mixes), words[:, 3])
+    numbers = _below(words[:, :3], (DRAWS, height, width)).T
+    weight, *sides = tables(op.mixes, height, width)[chosen, numbers[0]].T
+    middle, half = numbers[1:], np.array(sides, np.int32) // 2
+    top, left = np.maximum(middle - half, 0)
+    bottom, right = np.minimum(middle + half, [[height], [width]])
+    return weight, top, left, bottom, right
 
 
 @kernel(LeastSure, "argsort")
@@ -100,8 +144,9 @@ def average_views(
 def decisions(op: GatherAugmented, samples: Array, epoch: int) -> list[Array]:
     """For each augmentation what it does to each sample: (n, k), k by its kind.
 
-    Whole numbers (a corner, 0 or 1) for those that move whole pixels; fractions in (0, 1) for maps
-    of the plane; nothing (k = 0) for elastic, whose noise is drawn where it is used.
+    Whole numbers (a corner, sides, 0 or 1, a variant) for those that move whole pixels or draw from
+    tables; fractions in (0, 1) for maps of the plane; nothing (k = 0) for elastic, whose noise is
+    drawn where it is used.
     """
     picture = op.x.shape[2], op.x.shape[3]
     keyed = zip(op.augment, op.keys, strict=True)
@@ -123,13 +168,18 @@ def _decision(
         return _below(words[:, :2], (2 * each.padding + 1,) * 2)
     if isinstance(each, Recolour):
         return np.stack([_below(words[:, :1], (6,))[:, 0], words[:, 1]], 1)
-    if isinstance(each, Cutout):
-        return _below(words[:, :2], (picture[0] - each.size + 1, picture[1] - each.size + 1))
+    if isinstance(each, Boxed):
+        sizes = each.rectangles(*picture)
+        sides = sizes[_below(words[:, 2], (len(sizes),))]
+        corner = _below(words[:, :2], np.array(picture) - sides + 1)
+        return np.where(words[:, 3:] <= each.last_word, np.hstack([corner, sides]), 0)
+    if isinstance(each, Varied):
+        return _below(words[:, :1], (DRAWS,))
     return (words[:, :2] + 0.5) * 2.0**-32
 
 
-def _below(words: NDArray[np.uint32], sizes: tuple[int, ...]) -> Integers:
-    product = words.astype(np.uint64) * np.array(sizes, np.uint64)
+def _below(words: NDArray[np.uint32], sizes: Any) -> Integers:
+    product = words.astype(np.uint64) * np.asarray(sizes).astype(np.uint64)
     return (product >> np.uint64(32)).astype(np.int32)
 
 
@@ -153,8 +203,8 @@ def _augment(
 ) -> None:
     before, resampling, after = stages(op.augment)
     source, picked = images, rows
-    if any(isinstance(each, Recolour) for each in op.augment):
-        source, picked = _recoloured(op, images[rows], drawn), np.arange(len(rows))
+    if changes_colours(op.augment):
+        source, picked = _coloured(op, images[rows], drawn), np.arange(len(rows))
     if not resampling:
         _moved(op, source, picked, _followed(op, drawn, before, len(rows)), out)
         return
@@ -162,25 +212,44 @@ def _augment(
     if before:
         way = _followed(op, drawn, before, len(rows))
         pictures = _moved(op, source, picked, way, np.empty_like(pictures))
-    pictures = resampled(pictures, *sources(op, rows, epoch, drawn, out.dtype))
+    y, x = sources(op, rows, epoch, drawn, out.dtype)
+    if reflects(op.augment):
+        y, x = folded(y, op.x.shape[2]), folded(x, op.x.shape[3])
+    pictures = resampled(pictures, y, x)
     if after:
         _moved(op, pictures, np.arange(len(rows)), _followed(op, drawn, after, len(rows)), out)
     else:
         out[...] = pictures
 
 
-def _recoloured(op: GatherAugmented, pictures: Array, drawn: Sequence[Array]) -> Array:
-    """Pictures (n, C, H, W) with the colours that each Recolour gives them, in order."""
-    channels = pictures.shape[1]
+def _coloured(op: GatherAugmented, pictures: Array, drawn: Sequence[Array]) -> Array:
+    """Pictures (n, C, H, W) with the colours that each augmentation gives them, in order."""
+    n, channels, height, width = pictures.shape
+    pixels = pictures.reshape(n, channels, -1)
+    mean = np.append(pixels.mean(2), np.ones((n, 1)), 1)[:, :, None]
+    # The last column is added.
+    matrix = np.tile(np.eye(channels, channels + 1), (n, 1, 1))
+    first, kept = np.full((n, 1), 256), np.full((n, 1), 255)
     for each, values in zip(op.augment, drawn, strict=True):
         if isinstance(each, Recolour):
             if channels == 3:
                 chosen = np.array(PERMUTATIONS)[values[:, 0]]
-                pictures = np.take_along_axis(pictures, chosen[:, :, None, None], 1)
-            bits = values[:, 1:] >> (31 - np.arange(channels) % 32) & 1
-            # 255 - v is v with every bit turned over.
-            pictures = pictures ^ (bits * 255).astype(np.uint8)[:, :, None, None]
-    return pictures
+                matrix = np.take_along_axis(matrix, chosen[:, :, None], 1)
+            negative = (values[:, 1:] >> (31 - np.arange(channels) % 32) & 1)[:, :, None]
+            matrix = matrix * (1 - 2 * negative)
+            matrix[:, :, -1:] += 255 * negative
+        elif isinstance(each, Varied):
+            _, tables, ends = variants(each, channels, height, width)
+            linear, added = np.split(tables[values[:, 0]], [channels], 1)
+            found = linear @ matrix
+            found[:, :, -1:] += added @ (matrix @ mean)
+            matrix = found
+            first, kept = np.minimum(first, ends[values, 0]), kept & ends[values, 1]
+    fixed = np.rint(matrix * 2.0**16)
+    value = np.floor((fixed[:, :, :-1] @ pixels + fixed[:, :, -1:]) * 2.0**-16 + 0.5)
+    value = value.clip(0, 255).astype(np.uint8)
+    value = np.where(value >= first[:, None], 255 - value, value) & kept[:, None].astype(np.uint8)
+    return value.reshape(pictures.shape)
 
 
 @dataclass
@@ -212,12 +281,12 @@ def _followed(op: GatherAugmented, drawn: Sequence[Array], indices: range, n: in
             if each.mode == "zero":
                 known = way.inside or (np.True_, np.True_)
                 way.inside = known[0] & y_inside, known[1] & x_inside
-        elif isinstance(each, Cutout):
+        elif isinstance(each, Boxed):
             y_known, x_known = way.inside or (np.True_, np.True_)
-            rows = _within(way.y, values[:, 0], each.size) & y_known
-            columns = _within(way.x, values[:, 1], each.size) & x_known
-            way.cut = (*way.cut, (rows, columns))
-        elif not isinstance(each, Recolour):
+            top, left, high, wide = values.T
+            inside = _within(way.y, top, high) & y_known, _within(way.x, left, wide) & x_known
+            way.cut = (*way.cut, inside)
+        elif isinstance(each, (RandomFlip, AlternatingFlip)):
             way.x = np.where(values != 0, width - 1 - way.x, way.x)
     return way
 
@@ -230,9 +299,9 @@ def _cropped(crop: RandomCrop, at: Integers, corner: Integers, size: int) -> tup
     return np.where(inside, moved, 0), inside
 
 
-def _within(at: Integers, corner: Integers, size: int) -> Masks:
+def _within(at: Integers, corner: Integers, size: Integers) -> Masks:
     from_corner = at - corner[:, None]
-    return (from_corner >= 0) & (from_corner < size)
+    return (from_corner >= 0) & (from_corner < size[:, None])
 
 
 def _moved(op: GatherAugmented, source: Array, rows: Array, way: _Followed, out: Array) -> Array:

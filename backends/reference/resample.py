@@ -10,8 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...common.random import Key, philox
-from ...graph.augmentations import Augmentation, Elastic, Rotate, Scale, Shift, stages
+from ...graph.augmentations import (
+    Augmentation,
+    Elastic,
+    RandomResizedCrop,
+    Rotate,
+    Scale,
+    Shift,
+    stages,
+)
 from ...graph.ops import GatherAugmented
+from ...graph.varying import Varied, variants
 from ..base import Array
 
 
@@ -38,7 +47,15 @@ def sources(
         if isinstance(each, Elastic):
             down, right = _displacement(each, op.keys[index], op, rows, epoch, floating)
             continue
-        turned, moved = _inverse(each, values)
+        if isinstance(each, Varied):
+            plane = variants(each, op.x.shape[1], height, width).plane[values[:, 0]]
+            turned, moved = plane[:, :, :2], plane[:, :, 2]
+        elif isinstance(each, RandomResizedCrop):
+            sides = values[:, 2:] / [height, width]
+            turned = sides[:, :, None] * np.eye(2)
+            moved = values[:, :2] + (sides - 1) * [height, width] / 2
+        else:
+            turned, moved = _inverse(each, values)
         offset = offset + (matrix @ moved[:, :, None])[:, :, 0]
         matrix = matrix @ turned
     middle = np.array([(height - 1) / 2, (width - 1) / 2])
@@ -65,6 +82,13 @@ def _inverse(each: Augmentation, u: Array) -> tuple[Array, Array]:
     elif isinstance(each, Shift):
         offset = -(2.0 * u - 1.0) * each.pixels
     return matrix, offset
+
+
+def folded(at: Array, size: int) -> Array:
+    """Places mirrored at 0 and size - 1, as often as need be."""
+    at, period = np.abs(at), max(2 * (size - 1), 1)
+    at = at % period if at.max() > period else at
+    return np.asarray(np.maximum(np.minimum(at, 2 * (size - 1) - at), 0))
 
 
 def _displacement(

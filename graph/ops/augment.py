@@ -9,6 +9,7 @@ from ...common.random import Key
 from ...common.records import dataclass
 from ..augmentations import Augmentation, OwnAugmentation, disorder
 from ..graph import In, Op, Out
+from ..mixing import Mixing
 from .step import GatherBatch
 
 
@@ -67,6 +68,34 @@ class ChangePixels(Op):
     def check(self) -> None:
         self.same(self.x, self.y)
         self.need(len(self.scale) == len(self.shift) == self.x.shape[1], self.x)
+        self.need(self.step.shape == (1,), self.step)
+
+
+class MixSamples(Op):
+    """y[i] = x[i] mixed with its partner x[N + i], mixed[i] = their targets likewise.
+
+    x: (2 N, C, H, W), target: (2 N,) or (2 N, K), y: (N, C, H, W), mixed: (N, K). Picture i of a
+    step is at place N (step mod steps) + i of epoch floor(step / steps); graph.mixing says what is
+    drawn for it: a weight w and a rectangle. Within that y is the partner, else w x[i] + (1 - w)
+    x[N + i]. mixed[i] = s t[i] + (1 - s) t[N + i], s = w (1 - area / (H W)); t is 1 for the class.
+    """
+
+    flops_each = 3
+    x: In
+    target: In
+    step: In
+    y: Out
+    mixed: Out
+    mixes: tuple[Mixing, ...]
+    key: Key
+    steps: int
+
+    def check(self) -> None:
+        n, *picture = self.y.shape
+        self.need(self.x.shape == (2 * n, *picture), self.x, self.y)
+        wide = self.mixed.shape[1:] if self.target.dtype == "float32" else ()
+        self.need(self.target.shape == (2 * n, *wide), self.target, self.mixed)
+        self.need(len(self.mixed.shape) == 2 and self.mixed.shape[0] == n, self.mixed, self.y)
         self.need(self.step.shape == (1,), self.step)
 
 

@@ -24,7 +24,7 @@ GROUPS = (
     SGD % "{parameters: 'conv*', lr: 0.04, weight_decay: 0.03}",
 )
 DROPOUT = "layers=[flatten, {dropout: {}}, {dense: {units: 10}}, softmax]"
-AUGMENT = "data.augment=[{random_crop: {padding: 1}}, random_flip]"
+AUGMENT = "data.augment=[{random_crop: {padding: 1}}, random_flip, mixup]"
 SPLIT = "data.split_seed=1"
 CASES: dict[str, tuple[tuple[str, ...], tuple[str, str]]] = {
     "muon-lr": ((MUON,), ("optimizer.lr=0.03", "optimizer.lr=0.01")),

@@ -205,3 +205,12 @@ def test_what_the_network_sees_is_the_first_batch_augmented():
     assert all(same)
     flipped = [(a != b).any() for (_, a), (_, b) in zip(plain, found, strict=True)]
     assert any(flipped)
+
+
+def test_mixed_pictures_are_shown_by_their_larger_share():
+    found = dnnstack.check(
+        {**NET, "data": {**NET["data"], "augment": ["mixup"]}}, device="numpy", steps=1
+    )
+    assert {each.test: each.verdict for each in found.verdicts}["samples"] == "skipped"
+    assert sum(len(pixels) for _, pixels in found.seen) == 16
+    assert len(found.seen) > 1

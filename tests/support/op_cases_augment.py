@@ -13,7 +13,9 @@ from dnnstack.graph.augmentations import (
     Elastic,
     OwnAugmentation,
     RandomCrop,
+    RandomErasing,
     RandomFlip,
+    RandomResizedCrop,
     Recolour,
     Rotate,
     Scale,
@@ -21,6 +23,8 @@ from dnnstack.graph.augmentations import (
     augmentation_keys,
 )
 from dnnstack.graph.graph import Shape
+from dnnstack.graph.mixing import CutMix, Mixing, MixUp
+from dnnstack.graph.varying import ColourJitter, RandAugment, TrivialAugment
 from numpy.typing import NDArray
 
 from .op_draft import Draft, case
@@ -70,6 +74,15 @@ LISTS: dict[str, tuple[Augmentation, ...]] = {
     "recolour": (Recolour(),),
     "recolour_twice": (Recolour(), Cutout(2), Recolour(), RandomFlip()),
     "recolour_scale": (Scale(0.8, 1.2), Cutout(2), Recolour()),
+    "jitter": (ColourJitter(0.4, 0.5, 0.6, 0.2),),
+    "jitter_recolour": (Recolour(), ColourJitter(0.9, 0.7), RandomFlip(), Recolour()),
+    "erasing": (RandomErasing(), RandomErasing(1.0, (0.2, 0.5), (1.0, 1.0))),
+    "window": (RandomResizedCrop(),),
+    "window_flip": (RandomResizedCrop((0.3, 0.6), (0.5, 2.0)), RandomFlip(), RandomErasing(0.9)),
+    "set": (RandAugment(2, 20), ColourJitter(hue=0.5)),
+    "set_reflect": (RandomCrop(1), RandAugment(4, 30, "reflect"), Rotate(40.0)),
+    "trivial": (TrivialAugment(), Cutout(1)),
+    "reflected": (Shift(9.0, "reflect"), Scale(0.2, 0.5), Elastic(9.0, 1.0)),
     "rotate": (Rotate(30.0),),
     "shift": (Shift(2.5),),
     "scale": (Scale(0.7, 1.4),),
@@ -110,6 +123,36 @@ def change_pixels(d: Draft, *shape: int) -> None:
 
 case("change_pixels-colour", change_pixels, 6, 3, 4, 5)
 case("change_pixels-grey", change_pixels, 5, 1, 2, 2)
+
+
+MIXES: dict[str, tuple[Mixing, ...]] = {
+    "mixup": (MixUp(0.4),),
+    "cutmix": (CutMix(),),
+    "both": (MixUp(0.8, 0.4), CutMix(1.0, 0.4)),
+}
+
+
+def mix_samples(d: Draft, mixes: tuple[Mixing, ...], wide: bool, *shape: int) -> None:
+    n, classes, rng = shape[0], 5, d.rng
+    target = rng.integers(0, classes, 2 * n).astype(np.int32)
+    shares = rng.dirichlet(np.ones(classes), 2 * n).astype(np.float32)
+    d.graph.add(
+        ops.MixSamples(
+            x=d.floats("x", 2 * n, *shape[1:]),
+            target=d.given("target", shares if wide else target),
+            step=d.given("step", np.array([7], np.int64), "state"),
+            y=d.out("y", *shape),
+            mixed=d.out("mixed", n, classes),
+            mixes=mixes,
+            key=augmentation_keys(mixes, 7)[0],
+            steps=3,
+        )
+    )
+
+
+for name, mixes in MIXES.items():
+    case(f"mix_samples-{name}-classes", mix_samples, mixes, False, 12, 3, 7, 5)
+    case(f"mix_samples-{name}-shares", mix_samples, mixes, True, 9, 1, 6, 8)
 
 
 def views(d: Draft, *shape: int) -> None:

@@ -326,7 +326,13 @@ def _optimizer(draw: DrawFn, kinds: list[Any]) -> dict[str, Any]:
 AUGMENTATIONS: tuple[Any, ...] = (
     *("random_flip", "alternating_flip", "recolour"),
     *({"random_crop": {"padding": 1}}, {"random_crop": {"padding": 1, "mode": "reflect"}}),
-    {"cutout": {"size": 1}},
+    *({"cutout": {"size": 1}}, {"random_erasing": {"probability": 0.7, "scale": [0.1, 0.5]}}),
+    {"colour_jitter": {"brightness": 0.5, "contrast": 0.6, "saturation": 0.7, "hue": 0.2}},
+)
+MIXES: tuple[list[Any], ...] = (
+    [{"mixup": {"alpha": 0.7}}],
+    ["cutmix"],
+    [{"cutmix": {"probability": 0.4}}, {"mixup": {"probability": 0.3}}],
 )
 
 
@@ -340,7 +346,8 @@ def trainings(draw: DrawFn) -> Training:
         draw(st.sampled_from([1, 2, 3, 4, 5, 6, 7, 8, 9, 11])),
     )
     loss = _loss(draw)
-    kind = draw(st.sampled_from(LOSSES[loss["type"]].kinds))
+    takes = LOSSES[loss["type"]].kinds
+    kind = draw(st.sampled_from(takes))
     if kind == "numbers" or (kind == "yes_no" and not LOSSES[loss["type"]].sigmoid):
         loss.pop("class_weights", None)
     classes = 10 if loss["type"] == "rbf_map" else draw(st.integers(2, 6))
@@ -366,6 +373,8 @@ def trainings(draw: DrawFn) -> Training:
     tta = draw(st.sampled_from(["none"] * 3 + views * (most > 0)))
     some = {"tta_share": 0.4} if tta != "none" and kind == "class" and seed >> 11 & 1 else {}
     augment = draw(st.lists(st.sampled_from(augmentations), max_size=most))
+    if most and seed >> 15 & 3 == 0 and kind == "class" and "distribution" in takes:
+        augment += MIXES[(seed >> 17) % 3]
     floats = not augment and seed >> 13 & 1 == 1
     config = {
         "name": "drawn",

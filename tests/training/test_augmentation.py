@@ -53,6 +53,13 @@ def test_one_that_does_not_fit_the_pictures(tiny: Tiny, reference: Backend) -> N
         report(config, Path("unused"))
 
 
+def test_colours_of_too_many_channels(tiny: Tiny) -> None:
+    config = tiny("data.augment=[random_flip, recolour]")
+    assert len(augmentations(config, (48, 9, 9))) == 2
+    with pytest.raises(ConfigError, match=r"1\.recolour: changes colours of at most 48 channels"):
+        augmentations(config, (49, 9, 9))
+
+
 def test_only_training_is_augmented(tiny: Tiny, reference: Backend) -> None:
     config = tiny(AUGMENT)
     with_session(config, reference, check_gathering)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from math import exp, radians
 from typing import Any
@@ -11,18 +12,22 @@ from numpy.typing import NDArray
 
 from ....graph.augmentations import (
     AlternatingFlip,
-    Augmentation,
-    Cutout,
+    Boxed,
     Elastic,
     RandomCrop,
     RandomFlip,
+    RandomResizedCrop,
     Recolour,
     Rotate,
     Scale,
     Shift,
+    changes_colours,
+    reflects,
     stages,
 )
-from ....graph.ops import AverageViews, GatherAugmented, LeastSure, Views, share_of
+from ....graph.mixing import DRAWS, last_words, tables
+from ....graph.ops import AverageViews, GatherAugmented, LeastSure, MixSamples, Views, share_of
+from ....graph.varying import Variants, Varied, variants
 from ..binding.bind import Binder, binds
 from ..libraries.kernels import THREADS, blocks_for, i64
 from ..libraries.layout import ceil_div
@@ -30,38 +35,48 @@ from .step import GATHER_BLOCKS
 
 # The enumeration of augment.cu; a crop that reflects is the one after RandomCrop.
 _KINDS = (
-    *(RandomCrop, None, RandomFlip, AlternatingFlip, Cutout, Rotate, Shift, Scale, Elastic),
-    Recolour,
+    *(RandomCrop, None, RandomFlip, AlternatingFlip, Boxed, RandomResizedCrop, Elastic, Recolour),
+    *(Rotate, Shift, Scale, Varied),
 )
-_ACT = np.dtype("i4,i4,u4,u4,f4,f4")
+_ACT = np.dtype("i4,i4,u4,u4,f4,f4,i4,u4")
 FLOATS_A_PIXEL = 4
 SURE = "least_sure.cu"
 
 
-def _act(each: Augmentation) -> tuple[int, int, float, float]:
-    """Kind, size and two numbers: struct Act of augment.cu."""
-    kind, size, first, second = _KINDS.index(type(each)), 0, 0.0, 0.0
-    if isinstance(each, RandomCrop):
-        kind, size = kind + (each.mode == "reflect"), each.padding
-    elif isinstance(each, Cutout):
-        size = each.size
-    elif isinstance(each, Rotate):
-        first = radians(each.degrees)
-    elif isinstance(each, Shift):
-        first = each.pixels
-    elif isinstance(each, Scale):
-        first, second = each.min, each.max - each.min
-    elif isinstance(each, Elastic):
-        size, first = each.radius, each.alpha * 2.0**-15
-    return kind, size, first, second
-
-
 def _acts(op: GatherAugmented) -> NDArray[Any]:
-    table = np.zeros(max(len(op.augment), 1), _ACT)
+    """Struct Act of augment.cu, of each."""
+    table, sides, variants = np.zeros(max(len(op.augment), 1), _ACT), 0, 0
     for i, (each, key) in enumerate(zip(op.augment, op.keys, strict=True)):
-        kind, size, first, second = _act(each)
-        table[i] = (kind, size, key.low, key.high, first, second)
+        kind = max(k for k, one in enumerate(_KINDS) if one is not None and isinstance(each, one))
+        size, first, second, at, last = 0, 0.0, 0.0, 0, 0
+        if isinstance(each, RandomCrop):
+            kind, size = kind + (each.mode == "reflect"), each.padding
+        elif isinstance(each, Boxed):
+            size, at, last = len(each.rectangles(*op.x.shape[2:])), sides, each.last_word
+            sides += size
+        elif isinstance(each, Rotate):
+            first = radians(each.degrees)
+        elif isinstance(each, Shift):
+            first = each.pixels
+        elif isinstance(each, Scale):
+            first, second = each.min, each.max - each.min
+        elif isinstance(each, Elastic):
+            size, first = each.radius, each.alpha * 2.0**-15
+        elif isinstance(each, Varied):
+            size, at = DRAWS, variants
+            variants += size
+        table[i] = (kind, size, key.low, key.high, first, second, at, last)
     return table
+
+
+def _tables(op: GatherAugmented) -> Iterator[NDArray[Any]]:
+    """The sizes of rectangles, and places, colours and ends of variants, of all acts in turn."""
+    _, *picture = op.x.shape
+    boxes = [each.rectangles(*picture[1:]) for each in op.augment if isinstance(each, Boxed)]
+    yield np.concatenate(boxes or [np.zeros((1, 2), np.int32)])
+    varied = [variants(each, *picture) for each in op.augment if isinstance(each, Varied)]
+    none = Variants(np.zeros(1), np.zeros(1), np.zeros(1, np.int32))
+    yield from map(np.concatenate, zip(*(varied or [none]), strict=True))
 
 
 def _gaussian(elastic: Elastic) -> list[float]:
@@ -101,25 +116,46 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
     # Without a resampling everything comes behind one of nothing.
     begin, end = (inside.start, inside.stop) if inside else (0, 0)
     sizes = (n, channels, height, width, steps, placed, count, begin, end)
-    recoloured = any(isinstance(each, Recolour) for each in op.augment)
-    frame = b.numbers(*sizes, elastic, sample, channel, pixel, int(recoloured))
+    colours = changes_colours(op.augment)
+    switches = (int(colours), int(reflects(op.augment)))
+    frame = b.numbers(*sizes, elastic, sample, channel, pixel, *switches)
     ahead = b.zeros(1, "int64")
     acts = b.varying(b.live.add(op, ("keys",)), _acts)
     before = (b.data(op.images), b.words(b.data(op.labels)), order, keyed)
     behind: tuple[Any, ...] = (
-        *(x, b.words(b.output(op.target)), scale, shift, fill, acts, frame, gaussian, scratch),
-        *(ahead, b.counter()),
+        *(x, b.words(b.output(op.target)), scale, shift, fill, acts, *map(b.upload, _tables(op))),
+        *(frame, gaussian, scratch, ahead, b.counter(), op.target.size // n),
     )
     # A displacement is that of a whole picture, which one block computes.
     parts = 1 if found else blocks_for(height * width, THREADS, ceil_div(GATHER_BLOCKS, n))
     shown = {"augment": ", ".join(each.kind for each in op.augment)}
-    wide = op.target.dtype == "float32"
-    behind += (op.target.size // n,) if wide else ()
-    name = ("augment.cu", "gather_augmented_wide" if wide else "gather_augmented", x.dtype)
-    grid, shared = (n, parts), 8 * max(count, 1)
+    name = ("augment.cu", "gather_augmented", x.dtype)
+    # What is drawn; two matrices of doubles and one of integers, sums of channels, two numbers.
+    grid, shared = (n, parts), 16 * max(count, 1)
+    shared += 20 * channels * (channels + 1) + 4 * channels + 8 if colours else 0
     b.kernel(op, name, grid, (*before, op.step, *behind), shown, shared=shared)
     # In a graph of several steps the next batch is gathered beside this step's update.
     b.early(name, grid, (*before, ahead, *behind), shared)
+
+
+@binds(MixSamples)
+def mix_samples(b: Binder, op: MixSamples) -> None:
+    layout = b.geometry.picture(op.y.shape, b.number(op.y))
+    n, _, height, width = op.y.shape
+    pairs = replace(layout, shape=op.x.shape, stored=(2 * n, *layout.stored[1:]))
+    x, y = b.want(op.x, pairs), b.output(op.y, layout)
+    channels = layout.stored[1]
+    outer, inner = (1, channels) if layout.nhwc else (channels, 1)
+    wide = op.target.dtype == "float32"
+    places = (n, op.steps, len(op.mixes), DRAWS, outer, height, width, inner)
+    frame = b.numbers(*places, op.mixed.shape[1], int(wide))
+    key = b.varying(b.live.add(op, ("key",)), lambda op: np.array(op.key, np.uint32))
+    last = b.numbers(*last_words(op.mixes), dtype="uint32")
+    held = b.upload(tables(op.mixes, height, width))
+    ends = (b.words(b.home(op.target)), op.step, y, b.output(op.mixed))
+    shown = {"mixes": ", ".join(each.kind for each in op.mixes)}
+    kernel = ("mix.cu", "mix_samples", y.dtype)
+    b.kernel(op, kernel, (n,), (x, *ends, frame, key, last, held), shown)
 
 
 @binds(Views)

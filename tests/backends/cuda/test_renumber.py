@@ -10,6 +10,7 @@ from dnnstack.backends.cuda.operations.augment import _ACT
 from dnnstack.backends.cuda.operations.muon import _FILTER
 from dnnstack.backends.cuda.operations.optimizers import _ADAM, segment
 from dnnstack.graph.augmentations import RandomCrop, RandomFlip
+from dnnstack.graph.mixing import MixUp
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.adam import Adam
@@ -84,9 +85,9 @@ def graphs(sections):
         channels = network.input_shape[0]
         scaling = Preprocessing.standardize([0.5] * channels, [0.2] * channels)
         given = (64, "data", COUNT, EPOCH, TOTAL, scaling, rule)
-        graph = composed.train_graph(
-            network, *given, augment=(RandomCrop(2), RandomFlip()), seed=seed
-        )
+        # Of mixed targets the loss is a formula.
+        augment = (RandomCrop(2), RandomFlip(), *([] if smoothing else [MixUp()]))
+        graph = composed.train_graph(network, *given, augment=augment, seed=seed)
         return {"train": rewritten(graph, CudaBackend.rewrites if fusion else {})}
 
     return make

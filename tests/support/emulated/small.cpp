@@ -19,10 +19,11 @@ static void __threadfence_block() {}
 #include "classic.cu"
 
 #include "augment.cu"
+#include "mix.cu"
 #include "least_sure.cu"
 
 double totals[1024], partial[1024];
-uint2 drawn[1];
+uint4 drawn[1024];
 
 static void of(int x, int y = 1, int z = 1) { gridDim.x = x, gridDim.y = y, gridDim.z = z; }
 
@@ -100,6 +101,26 @@ extern "C" void seen(const void* x, const int* rows, void* y, const int* table, 
     of(views * n);
     emulated::launch(32, 0, [=] {
         ::views((const T*)x, rows, (T*)y, (const View*)table, n, outer, height, width, inner);
+    });
+}
+extern "C" void augment(const u8* images, const int* labels, const int* order, const int* keyed,
+                        const i64* step, void* x, int* target, const float* scale, const float* shift,
+                        const float* fill, const void* acts, const void* sides, const double* planes,
+                        const double* colours, const int* ends, const void* frame, const float* gaussian,
+                        float* scratch, i64* next, unsigned* count, int words, int n, int parts) {
+    of(n, parts);
+    emulated::launch(32, 0, [=] {
+        gather_augmented(images, labels, order, keyed, step, (T*)x, target, scale, shift, fill,
+                         (const Act*)acts, (const int2*)sides, planes, colours, ends,
+                         (const Frame*)frame, gaussian, scratch, next, count, words);
+    });
+}
+extern "C" void mix(const void* x, const int* target, const i64* step, void* y, float* mixed,
+                    const int* frame, const unsigned* key, const unsigned* last, const float* tables,
+                    int n) {
+    of(n);
+    emulated::launch(32, 0, [=] {
+        mix_samples((const T*)x, target, step, (T*)y, mixed, (const Mixes*)frame, key, last, tables);
     });
 }
 extern "C" void columns(const void* x, void* y, int fours, unsigned rows, unsigned count, unsigned wide,

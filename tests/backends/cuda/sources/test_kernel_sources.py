@@ -150,6 +150,7 @@ def test_kernels_compile_and_keep_to_their_registers(
     ("file", "kind"),
     [
         ("augment.cu", None),
+        ("mix.cu", None),
         ("least_sure.cu", None),
         ("optimizers.cu", None),
         ("norm.cu", "gelu"),
