@@ -204,7 +204,7 @@ class Rotate(Affine):
 
     kind = "rotate"
     degrees: Annotated[float, Interval(gt=0, le=180), "Largest angle, in either direction."]
-    fill: Fill = "zero"
+    fill: Fill = None
 
 
 class Shift(Affine):
@@ -215,7 +215,7 @@ class Shift(Affine):
 
     kind = "shift"
     pixels: Annotated[Positive, "Largest distance in pixels, in either direction."]
-    fill: Fill = "zero"
+    fill: Fill = None
 
 
 def _above_min(largest: float, others: Mapping[str, Any]) -> None:
@@ -232,7 +232,7 @@ class Scale(Affine):
     kind = "scale"
     min: Annotated[Positive, "Smallest factor."]
     max: Annotated[Positive, Check(_above_min), "Largest factor."]
-    fill: Fill = "zero"
+    fill: Fill = None
 
 
 class Elastic(Augmentation):
@@ -248,7 +248,7 @@ class Elastic(Augmentation):
     interpolates = True
     alpha: Annotated[Positive, "Strength; multiplies the smoothed noise."] = 34.0
     sigma: Annotated[float, Interval(gt=0, le=64), "Deviation of the Gaussian, in pixels."] = 4.0
-    fill: Fill = "zero"
+    fill: Fill = None
 
     @property
     def radius(self) -> int:

@@ -33,7 +33,10 @@ from .augmentation import Augmentation
 from .mixing import DRAWS
 
 Padding = Literal["zero", "reflect"]
-Fill = Annotated[Padding, "What comes from outside. zero: black; reflect: the picture mirrored."]
+Fill = Annotated[
+    Padding | None,
+    "What comes from outside. zero: black, the default; reflect: the picture mirrored.",
+]
 Factor = Annotated[float, Interval(ge=0, le=1)]
 LEVELS = 30
 SET = (
@@ -93,7 +96,7 @@ class RandAugment(Varied):
     interpolates = True
     number: Annotated[int, Interval(ge=1, le=4), "How many are applied."] = 2
     magnitude: Annotated[int, Interval(ge=0, le=LEVELS), "How far they go."] = 9
-    fill: Fill = "zero"
+    fill: Fill = None
 
     def amounts(self, u: Numbers, height: int, width: int) -> Iterator[Mapping[str, Any]]:
         down, right = 150 / 331 * height, 150 / 331 * width
@@ -111,7 +114,7 @@ class TrivialAugment(Varied):
 
     kind = "trivial_augment"
     interpolates = True
-    fill: Fill = "zero"
+    fill: Fill = None
 
     def amounts(self, u: Numbers, height: int, width: int) -> Iterator[Mapping[str, Any]]:
         levels = np.floor(u[:, 1] * (LEVELS + 1))

@@ -92,7 +92,7 @@ class ReferenceBackend:
         found = config.get("SIMD Extensions", {}).get("found", [])
         return {
             "numpy": np.__version__,
-            "blas": f"{library.get('name', 'unknown')} {library.get('version', '')}".strip(),
+            "blas": " ".join(filter(None, (*map(library.get, ("name", "version")), kernels()))),
             "simd": " ".join(found) or "baseline",
             "threads": "1" if self._bound else "as the BLAS decides",
         }
@@ -110,14 +110,6 @@ def fastest(call: Callable[[], object], seconds: float = 0.4) -> float:
     return min(times)
 
 
-# The wheels' library is built with a prefix and, if its integers have 64 bits, a suffix.
-_SYMBOLS = tuple(
-    f"{prefix}openblas_set_num_threads{suffix}"
-    for prefix in ("scipy_", "")
-    for suffix in ("64_", "")
-)
-
-
 @cache
 def _library() -> ctypes.CDLL | None:
     """The OpenBLAS inside the installed NumPy; loading it again gives the one already in use."""
@@ -131,14 +123,28 @@ def _library() -> ctypes.CDLL | None:
     return None
 
 
+def _function(name: str) -> Any:
+    """A function of that library, or None; the wheels' has a prefix, and a suffix if its integers
+    have 64 bits."""
+    names = [f"{prefix}openblas_{name}{end}" for prefix in ("scipy_", "") for end in ("64_", "")]
+    return next((getattr(_library(), each) for each in names if hasattr(_library(), each)), None)
+
+
+def kernels() -> str:
+    """The processor whose kernels OpenBLAS runs here, which decide bits; "" for another BLAS."""
+    function = _function("get_corename")
+    if function is None:
+        return ""
+    function.restype = ctypes.c_char_p
+    return str(function().decode())
+
+
 def set_threads(count: int) -> bool:
     """Let NumPy's matrix products use this many threads, in this whole process.
 
     Returns False if NumPy came with another BLAS, whose environment variable decides.
     """
-    library = _library()
-    for symbol in _SYMBOLS:
-        if library is not None and hasattr(library, symbol):
-            getattr(library, symbol)(ctypes.c_int(count))
-            return True
-    return False
+    function = _function("set_num_threads")
+    if function is not None:
+        function(ctypes.c_int(count))
+    return function is not None

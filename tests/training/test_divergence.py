@@ -263,14 +263,16 @@ def test_a_resume_goes_on_with_the_lower_rate(tiny, reference, spoil):
     assert other.tobytes() != one.arrays["dense_1.weight"].tobytes()
 
 
-def test_a_plateau_counts_once_though_it_is_seen_again(tiny, reference, spoil):
-    """Step 23 goes back to 18, before the fall at the validation of step 20."""
-    spoil(Conv2dBackwardFilter, np.nan, 23, "conv2d_1", rate_above=0.02)
+@pytest.mark.parametrize(("step", "before"), [(23, (0.025, 0.0125)), (24, (0.05, 0.025))])
+def test_a_plateau_counts_once_though_it_is_seen_again(tiny, reference, spoil, step, before):
+    """The first goes back to 18, before the fall at the validation of step 20, the other to 24."""
+    spoil(Conv2dBackwardFilter, np.nan, step, "conv2d_1", rate_above=0.02)
     lower = "train.reduce_on_plateau={patience: 1, threshold: 0.99, factor: 0.5}"
     done = train(tiny(*ROLLBACK, lower), reference, NOWHERE)
     logged = [entry for entry in log_of(done.run) if entry["event"] == "train"]
     rates = {entry["step"]: entry["learning_rate"] for entry in logged}
-    np.testing.assert_allclose([rates[step] for step in (16, 20, 24)], [0.05, 0.025, 0.0125])
+    found = [rates[at] for at in (16, 20, 24, 25)]
+    np.testing.assert_allclose(found, [0.05, *before, 0.0125])
     state = newest_checkpoint(done.run / "checkpoints").state
     assert (state.rate_factor, state.factor) == (0.5, 0.125)
 

@@ -32,7 +32,10 @@ def teach(
         return config
     if not loss.teacher:
         raise ConfigError("loss.teacher: is missing; name the run or checkpoint to learn from")
-    source = open_source(loss.teacher, Path(config.run.dir), lambda text: None)
+    try:
+        source = open_source(loss.teacher, Path(config.run.dir), lambda text: None)
+    except CheckpointError as error:
+        raise error.after("loss.teacher: ") from None
     if source.trained is None:
         raise CheckpointError(f"{source.path}: says of no network; a teacher is a run's checkpoint")
     if known is not None and known.file_sha256 != source.sha256:

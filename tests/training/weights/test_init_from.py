@@ -256,6 +256,9 @@ def test_a_path_counts_from_the_folder_of_the_config(tiny, tmp_path):
     assert found.skip == ("a.*",)
     assert anchored(config, tmp_path / "runs") == config
     assert anchored(tiny(), tmp_path) == tiny()
+    taught = tiny("loss={type: distill, teacher: w.safetensors}")
+    assert anchored(taught, tmp_path).loss.teacher == str(tmp_path / "w.safetensors")
+    assert anchored(taught, tmp_path / "runs") == taught
 
 
 @pytest.mark.parametrize(("written_as", "shown"), cases(__file__, "how_it_is_written"))
