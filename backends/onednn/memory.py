@@ -43,10 +43,11 @@ allowance = _Allowance()
 def aligned(nbytes: int) -> NDArray[np.uint8]:
     """A zeroed buffer of this many bytes that starts at a multiple of 64. Raises MemoryError."""
     _ask(nbytes)
-    return _reserved(nbytes)
+    return reserved(nbytes)
 
 
-def _reserved(nbytes: int) -> NDArray[np.uint8]:
+def reserved(nbytes: int) -> NDArray[np.uint8]:
+    """Zeroed bytes that start at a multiple of 64, which do not count before they are asked for."""
     raw = np.zeros(nbytes + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + nbytes]
@@ -221,7 +222,7 @@ class Places:
         self._last.update(dict.fromkeys(graph.results.values(), inf))
         self._spans: list[_Span] = []
         self._most = 0
-        self._room = _reserved(sum(_whole(tensor.nbytes) for tensor in self._last))
+        self._room = reserved(sum(_whole(tensor.nbytes) for tensor in self._last))
 
     def take(
         self, tensor: Tensor, descriptor: Descriptor, position: int

@@ -10,10 +10,10 @@ import sys
 
 import numpy as np
 import pytest
-from dnnstack.backends.onednn import host_memory, library, selfcheck, tuner
+from dnnstack.backends.onednn import host_memory, library, memory, selfcheck, tuner
 from dnnstack.backends.onednn.backend import OneDnnBackend
 from dnnstack.backends.onednn.executable import OneDnnExecutable
-from dnnstack.backends.onednn.memory import LAYOUTS, aligned
+from dnnstack.backends.onednn.memory import LAYOUTS
 from dnnstack.backends.tuning import Tuning
 from dnnstack.configs import packaged_configs
 from dnnstack.graph.rewrites import rewritten
@@ -42,19 +42,18 @@ def tape(monkeypatch):
         made = TapedOneDnn(isa, threads)
 
         def noted(nbytes):
-            array = aligned(nbytes)
+            array = reserved(nbytes)
             made.addresses.note(array.ctypes.data, array.nbytes, "zeros", array)
             return array
 
         prefix = library.__name__.removesuffix("library")
         for name, module in list(sys.modules.items()):
-            if name.startswith(prefix):
-                if callable(getattr(module, "library", None)):
-                    monkeypatch.setattr(module, "library", lambda: made)
-                if hasattr(module, "aligned"):
-                    monkeypatch.setattr(module, "aligned", noted)
+            if name.startswith(prefix) and callable(getattr(module, "library", None)):
+                monkeypatch.setattr(module, "library", lambda: made)
+        monkeypatch.setattr(memory, "reserved", noted)
         return made
 
+    reserved = memory.reserved
     monkeypatch.setattr(host_memory, "free_bytes", lambda: 1 << 50)
     monkeypatch.setattr(selfcheck, "passes", lambda *_: True)
     monkeypatch.setattr(selfcheck, "_passed", {})
