@@ -134,3 +134,11 @@ extern "C" void planes(const float* from, float* to, int size, int area, const i
     of(3);
     emulated::launch(32, 0, [=] { connect(from, to, size, area, table); });
 }
+extern "C" void drop(const void* x, void* y, u8* mask, unsigned size, const int* places, const i64* step,
+                     int parts, unsigned alike, const unsigned* key, unsigned threshold, float scale) {
+    of(2);
+    emulated::launch(32, 0, [=] {
+        dropout((const T*)x, (T*)y, mask, size, (const Places*)places, step, parts, alike, key[0], key[1],
+                threshold, scale);
+    });
+}

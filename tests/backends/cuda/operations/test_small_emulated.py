@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from dnnstack.backends.cuda.operations.convolution import TURNED
 from dnnstack.backends.reference.kernels import KERNELS
-from dnnstack.graph.ops import share_of
+from dnnstack.graph.ops import Dropout, share_of
 
 from ....support.emulated_build import COMPILER
 from ....support.emulated_kernels import library, loaded, pointer, stored
 from ....support.op_cases import CASES
+from ....support.op_draft import Draft
 from ....support.tensor_convs import numbers
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
@@ -218,6 +219,33 @@ def test_channels_are_copied_and_zeros_behind_them(kernels, each, wide):
     want[:, 2 : 2 + wide] = 0.0
     want[:, 2:5] = x.reshape(20, 7, each)[:, 1:4]
     np.testing.assert_array_equal(loaded(out, True, want.shape), want)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_elements_or_samples_are_dropped_as_the_reference_drops_them(kernels, whole):
+    """Of the second part of a batch, whose three channels are stored as four behind each other."""
+    n, pixels, stride = 9, 10, 4
+    d = Draft(np.random.default_rng(3), "ties")
+    shape = (n, 3, 5, 2)
+    mask, step = d.out("mask", *shape, dtype="uint8"), np.array([5], np.int64)
+    alike, y = (3 * pixels if whole else 1), d.out("y", *shape)
+    ends = {"x": d.floats("x", *shape), "step": d.given("step", step, "state"), "y": y}
+    rule = {"key": (12345, 678), "threshold": 2**31, "scale": 2.0, "parts": 2, "alike": alike}
+    op = Dropout(**ends, mask=mask, **rule)
+    x = d.values[op.x]
+    want, kept = KERNELS.of(op).compute(op, x, step)
+    assert 0 < kept[:, 0, 0, 0].sum() < n
+    rows = np.zeros((n, pixels, stride))
+    rows[..., :3] = x.reshape(n, 3, pixels).transpose(0, 2, 1)
+    source, out = stored(rows, True), stored(np.full(rows.shape, np.nan), True)
+    found, key = np.full(rows.shape, 9, np.uint8), np.array(op.key, np.uint32)
+    places = np.array([pixels * stride, stride, 3, pixels], np.int32)
+    tensors = (*map(pointer, (source, out, found)), rows.size, pointer(places), pointer(step))
+    kernels.drop(*tensors, 2, alike, pointer(key), op.threshold, ctypes.c_float(op.scale))
+    y = loaded(out, True, rows.shape)
+    np.testing.assert_array_equal(y[..., :3].transpose(0, 2, 1).reshape(shape), want)
+    np.testing.assert_array_equal(found[..., :3].transpose(0, 2, 1).reshape(shape), kept)
+    assert not y[..., 3].any()
 
 
 def test_planes_are_those_of_a_table(kernels):
