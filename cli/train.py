@@ -59,7 +59,7 @@ _GOAL_MISSED = 3
     metavar="RUN|FILE",
     shell_complete=completion.sources,
     help="Begin with the weights of this run, or of this .safetensors file, as far as they fit by "
-    "name and shape; see docs/finetuning.md.",
+    "name and shape; see dnnstack help finetuning.",
 )
 @many.option
 @options.device("run.device of the config")
@@ -69,7 +69,7 @@ _GOAL_MISSED = 3
     "asynchronous",
     is_flag=True,
     help="With --ranks: each worker computes batches of its own, and servers update the parameters "
-    "with every gradient as it comes; see docs/parallel.md.",
+    "with every gradient as it comes; see dnnstack help parallel.",
 )
 @options.no_graph
 @options.plots_format

@@ -220,7 +220,7 @@ def _text(found: Survey, output: Path, chosen: dict[str, Choice]) -> str:
     validated = "validation" in found.folders or "data.stratified" in chosen
     return (
         f"# For {found.count:,} pictures of {len(found.classes)} classes: {_classes(found)}.\n"
-        "# Written by dnnstack new; every key can be changed: docs/config.md.\n"
+        "# Written by dnnstack new; every key can be changed: dnnstack help config.\n"
         "#\n"
         f"#   dnnstack train --config {name}\n"
         "#   dnnstack eval\n"

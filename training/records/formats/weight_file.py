@@ -35,7 +35,7 @@ _NUMPY = {"F16": "<f2", "BF16": "<u2", "F32": "<f4", "F64": "<f8"}
 _PICKLES = (".pt", ".pth", ".ckpt", ".bin", ".pkl", ".pickle", ".tar")
 _MARKS = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 CONVERSION = (
-    "torch.load(..., weights_only=True) and safetensors.torch.save_file (docs/finetuning.md)"
+    "torch.load(..., weights_only=True) and safetensors.torch.save_file (dnnstack help finetuning)"
 )
 
 
