@@ -205,10 +205,11 @@ def say(*parts: str) -> None:
 
 def page(text: str) -> None:
     """Print a long text: on a terminal by a pager, if it has more lines than that."""
-    if sys.stdout.isatty() and text.count("\n") >= get_terminal_size().lines:
-        click.echo_via_pager(clean([text]))
+    shown = wrapped_lines(clean([text]), columns(sys.stdout))
+    if sys.stdout.isatty() and shown.count("\n") >= get_terminal_size().lines:
+        click.echo_via_pager(shown)
     else:
-        say(text.rstrip("\n"))
+        tell(text.rstrip("\n"))
 
 
 def show(found: Any, as_json: bool, text: Callable[[], str], indent: int | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import dnnstack.common.errors as errors
 import pytest
@@ -131,9 +132,15 @@ def test_the_command_shows_pages_and_options_of_commands(pages):
 @pytest.mark.parametrize(("lines", "terminal", "paged"), [(24, 1, 1), (23, 1, 0), (24, 0, 0)])
 def test_only_what_is_longer_than_a_terminal_is_paged(monkeypatch, lines, terminal, paged):
     shown: list[str] = []
-    monkeypatch.setattr(console, "get_terminal_size", lambda: type("", (), {"lines": 24}))
+    monkeypatch.setattr(console, "get_terminal_size", lambda: SimpleNamespace(lines=24))
+    monkeypatch.setattr(console, "columns", lambda stream: 12)
     monkeypatch.setattr("sys.stdout.isatty", lambda: bool(terminal))
-    monkeypatch.setattr(console.click, "echo_via_pager", lambda text: shown.append("pager"))
-    monkeypatch.setattr(console, "say", lambda text: shown.append(text))
-    console.page("\x1b\n" * lines)
-    assert shown == ["pager"] if paged else [("\x1b\n" * lines).rstrip("\n")]
+    monkeypatch.setattr(console.click, "echo_via_pager", lambda text: shown.append(f"< {text}"))
+    monkeypatch.setattr(console, "tell", lambda text: shown.append(text))
+    long = "a word and another"
+    console.page(f"{long}\n" + "\x1b\n" * (lines - 2))
+    assert shown == (
+        ["< a word and\n  another\n" + "\\x1b\n" * (lines - 2)]
+        if paged
+        else [f"{long}\n" + "\n".join(["\x1b"] * (lines - 2))]
+    )
