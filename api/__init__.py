@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .importing import import_onnx as import_onnx
     from .imports.onnx_run import Imported as Imported
     from .looking import Run as Run
+    from .looking import bench as bench
     from .looking import explain as explain
     from .looking import runs as runs
     from .looking import summary as summary
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from .plugins.checking import check_gradients as check_gradients
     from .plugins.loading import load_plugin as load_plugin
     from .reporting import report as report
+    from .reports.bench import Bench as Bench
     from .reports.callbacks import Callback as Callback
     from .reports.check import Check as Check
     from .reports.history import History as History
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
+    "Bench": "reports.bench",
     "Callback": "reports.callbacks",
     "Check": "reports.check",
     "Classifier": "classifier",
@@ -68,6 +71,7 @@ _HOMES = {
     "RunConfig": "configs",
     "Step": "reports.step",
     "SweepReport": "reports.sweep_report",
+    "bench": "looking",
     "check": "checking",
     "check_gradients": "plugins.checking",
     "compare": "comparing",

@@ -78,7 +78,7 @@ def train_group(
     )
     say = teller(verbose)
     return report_group(
-        _trained(call, say, lambda: Told(heard, say, print_text if verbose else None))
+        trained(call, say, lambda: Told(heard, say, print_text if verbose else None))
     )
 
 
@@ -120,7 +120,7 @@ def sweep(
         offline,
         load,
     )
-    return report_sweep(_trained(call, teller(verbose), Listener))
+    return report_sweep(trained(call, teller(verbose), Listener))
 
 
 def _workers(workers: int | None) -> int | None:
@@ -141,7 +141,7 @@ def _folder(data_dir: str | os.PathLike[str] | None) -> str | None:
     return None if found is None else str(found)
 
 
-def _trained(call: Call, say: Callable[[str], None], listener: Callable[[], Listener]) -> Path:
+def trained(call: Call, say: Callable[[str], None], listener: Callable[[], Listener]) -> Path:
     """The folder of what the call has trained. Raises KeyboardInterrupt after Ctrl-C."""
     screen = Screen(say, listener, Logged)
     with interrupts() as interrupted:

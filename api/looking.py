@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from .arguments import path_text, whole, word
 from .backends.cuda.cards import CARDS
 from .backends.select import Device, foreseen_card
 from .classifier import Classifier, load
 from .configs import RunConfig, placed
+from .exports.torch_step import torch_steps
 from .fitting import Config, Overrides, changed, read_config
+from .reports.bench import Bench
+from .reports.bench import bench as timed
 from .reports.explain import Explanation
 from .reports.explain import explain as explained
 from .reports.foreseen import foresee
@@ -59,6 +63,30 @@ def explain(
     backend = open_device(loaded, False, True, log_notice)
     with placed(loaded):
         return explained(loaded.config, loaded.path, backend, measure, log_notice)
+
+
+@in_python
+def bench(
+    config: Config,
+    *,
+    batch_sizes: Sequence[int] | None = None,
+    compare: Literal["torch"] | None = None,
+    overrides: Overrides = (),
+    device: Device | None = None,
+    threads: int | None = None,
+) -> Bench:
+    """A network's training step timed on this machine, as ``dnnstack bench`` does.
+
+    batch_sizes: by default the config's, half and double of it. compare: "torch" times PyTorch's
+    step beside ours. The result has ``batches``, ``as_text()``, ``slower(before)`` and more. Raises
+    DnnstackError.
+    """
+    if compare is not None:
+        word("compare", compare, ("torch",))
+    sizes = None if batch_sizes is None else [whole("batch_sizes", n) or 0 for n in batch_sizes]
+    loaded = read_config(config, changed(overrides, device, threads, None))
+    backend = open_device(loaded, False, True, log_notice)
+    return timed(loaded, backend, sizes, torch_steps() if compare else None, log_notice)
 
 
 @dataclass(frozen=True)

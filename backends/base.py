@@ -37,7 +37,7 @@ class Options:
     ``tune_seconds``: about how long that may take; None is the backend's own short budget, infinity
     an exhaustive search. ``residency``: where the CUDA backend keeps data sets; auto is on the
     device if they fit. ``calls``: with lecture CUDA makes those of cuda/lecture.py, in fp32 without
-    fusion, and residency auto is stream. ``share_memory``: whether a CPU's activations reuse the
+    fusion, and residency auto is stream. ``share_memory``: whether activations take the
     memory of those that are no longer needed, which can then not be read. ``interrupt`` is called
     repeatedly while compiling, which its exceptions end. ``notice`` is told at once what the user
     should know while it lasts, such as what is waited for.

@@ -184,7 +184,7 @@ class Lent:
 
 def _how(options: Options) -> tuple[object, ...]:
     names = ("precision", "fusion", "deterministic", "tune", "tune_seconds", "residency")
-    return (*(getattr(options, name) for name in names), options.share_memory)
+    return tuple(getattr(options, name) for name in (*names, "calls", "share_memory"))
 
 
 def _lengths(known: Graph, graph: Graph) -> dict[Tensor, Tensor]:

@@ -97,6 +97,14 @@ def sources(ctx: click.Context, option: click.Parameter, typed: str) -> list[Com
     return [CompletionItem(typed, type="file")] if found[0].type == "dir" else found
 
 
+def weights(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
+    """The same, and torchvision's networks, once something is typed."""
+    from ..training.weights.hub import TORCHVISION
+
+    found = [str(item.value) for item in runs(ctx, option, typed) if item.type == "plain"]
+    return _offered([*found, *(TORCHVISION if typed else ())], typed, "file")
+
+
 def files(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
     """Files and folders."""
     return [CompletionItem(typed, type="file")]

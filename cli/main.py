@@ -18,6 +18,7 @@ from click.exceptions import NoArgsIsHelpError
 from ..common.errors import UsageError, is_of_output, told
 from ..common.printable import printable, set_output_encoding
 from . import console, early, options, usage
+from .bench import bench
 from .check import check
 from .compare import compare
 from .compress import compress
@@ -35,6 +36,7 @@ from .lr_find import lr_find
 from .manual import help_
 from .new import new
 from .predict import predict
+from .race import race
 from .report import report
 from .runs import runs
 from .serve import serve
@@ -82,7 +84,7 @@ def dnnstack() -> None:
 for command in (
     *(train, sweep, report, evaluate, compare, predict, look, why, compress, export, serve),
     *(new, runs, suspects, weights, data, import_, summary, graph, explain, step, check),
-    *(lr_find, lab, config, doctor, help_),
+    *(lr_find, bench, race, lab, config, doctor, help_),
 ):
     command.params.extend(options.loudness())
     command.context_class = usage.Context

@@ -14,6 +14,7 @@ from . import completion, console, options
     epilog=options.examples(
         "dnnstack new flowers",
         "dnnstack new flowers --output garden.yaml",
+        "dnnstack new flowers --init-from torchvision/resnet18",
         "dnnstack train --config flowers.yaml",
     ),
 )
@@ -27,8 +28,17 @@ from . import completion, console, options
     help="File to write; default: the folder's name with .yaml, in this folder.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
+@options.init_from
+@options.runs_dir("runs")
 @options.json_output("one JSON object")
-def new(folder: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
+def new(
+    folder: Path,
+    output: Path | None,
+    init_from: Path | None,
+    overwrite: bool,
+    runs_dir: Path | None,
+    as_json: bool,
+) -> None:
     """Write a config for a folder of pictures: a folder for each class, or train, val and test.
 
     Looks at the pictures (classes, counts, sizes, colours, files that cannot be read), chooses a
@@ -36,7 +46,13 @@ def new(folder: Path, output: Path | None, overwrite: bool, as_json: bool) -> No
     train takes as it is. An existing file is replaced only with --overwrite.
     """
     from ..reports.new_report import as_text, report, write
+    from ..training.weights.source import open_source
+    from . import downloading
 
-    found = report(folder, output, overwrite)
+    weights = None
+    if init_from is not None:
+        given = str(init_from), runs_dir or Path("runs"), console.note, downloading.policy(False)
+        weights = str(init_from), open_source(*given)
+    found = report(folder, output, overwrite, weights)
     write(found, overwrite)
     console.show(found, as_json, lambda: as_text(found, console.width()))

@@ -82,9 +82,10 @@ def summary(
     from ..backends.cuda.cards import USUAL
     from ..reports.compress_report import CompressedReport
     from ..reports.foreseen import by_layer_text, foresee
-    from ..reports.summary import summarize, with_batch
+    from ..reports.summary import summarize
     from ..reports.summary_text import as_text
     from ..training.records.formats.dnnz import is_compressed, read_compressed
+    from ..training.timing import with_batch
 
     report, told, card = None, None, card or (device and USUAL)
     if card and ranks > 1:

@@ -53,14 +53,7 @@ _GOAL_MISSED = 3
     "folder or name, or a checkpoint file; with auto, start if there is no run yet.",
 )
 @options.same_samples
-@click.option(
-    "--init-from",
-    type=options.Named(),
-    metavar="RUN|FILE",
-    shell_complete=completion.sources,
-    help="Begin with the weights of this run, or of this .safetensors file, as far as they fit by "
-    "name and shape; see dnnstack help finetuning.",
-)
+@options.init_from
 @many.option
 @options.device("run.device of the config")
 @several.option

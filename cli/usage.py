@@ -24,6 +24,7 @@ _COMMANDS_ELSEWHERE = {
     "predict": "infer classify recognise recognize",
     "runs": "list ls status",
     "compress": "prune quantize quantise",
+    "bench": "benchmark time timeit",
     "data": "dataset datasets",
     "summary": "model",
     "explain --measure": "profile",

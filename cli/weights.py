@@ -17,7 +17,7 @@ from . import completion, console, options, plugins
         "dnnstack weights runs/mine --save mine.safetensors",
     ),
 )
-@click.argument("source", metavar="RUN|FILE", shell_complete=completion.sources)
+@click.argument("source", metavar="RUN|FILE|MODEL", shell_complete=completion.weights)
 @options.config(required=False)
 @options.overrides
 @options.plugin
@@ -40,7 +40,7 @@ def weights(
     as_json: bool,
     runs_dir: Path | None,
 ) -> None:
-    """Show the weights of a run or of a .safetensors file: names, shapes, types.
+    """Show the weights of a run, a file or a model of a hub: names, shapes, types.
 
     With --config, also what a training of that config would take of them with train --init-from.
     Of a run, its best checkpoint is used. Nothing is trained.
@@ -51,10 +51,12 @@ def weights(
     from ..training.weights.export import save_weights
     from ..training.weights.source import open_source
     from ..training.weights.start import begin
+    from . import downloading
 
     if (overrides or plugin) and reference is None:
         raise click.UsageError("--set and --plugin are about a config; give one with --config")
-    found = open_source(source, runs_dir or Path("runs"), console.note)
+    given = source, runs_dir or Path("runs"), console.note, downloading.policy(False)
+    found = open_source(*given)
     start = None
     if reference is not None:
         loaded = load_config(reference, overrides, plugins.opened(plugin))

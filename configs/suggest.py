@@ -26,6 +26,7 @@ _ELSEWHERE = {
     "clip_norm": "clipnorm max_grad_norm",
     "type": "lr_policy",
     "max_steps": "max_iter steps",
+    "reduce_on_plateau": "plateau reduce_lr_on_plateau reducelronplateau",
     "step_size": "stepsize",
     "milestones": "stepvalue",
     "fixed": "constant",

@@ -6,8 +6,9 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 
 from ..common.errors import DatasetError, LockedError
@@ -43,10 +44,14 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a data set's files come from. mirrors: https folders, ending in ``/``, best first."""
+    """Where files come from. mirrors: https folders, ending in ``/``, best first.
+
+    secret: headers for the hosts of the mirrors, which no host that they redirect to gets.
+    """
 
     mirrors: tuple[str, ...]
     files: tuple[RemoteFile, ...]
+    secret: Mapping[str, str] = field(default_factory=dict)
 
 
 class Listener:
@@ -122,7 +127,7 @@ def obtain(
                 size = sum(file.size for file in wanted) / 1e6
                 downloads.listener.notice(f"downloading {title} ({size:.1f} MB) into {folder}")
             for file in wanted:
-                answers = _fetch(file, folder, origin.mirrors, refused, downloads)
+                answers = _fetch(file, folder, origin, refused, downloads)
                 if answers is not None:
                     raise DatasetError(
                         f"{missing}. {file.name} could not be downloaded:",
@@ -143,7 +148,7 @@ def obtain(
 def _fetch(
     file: RemoteFile,
     folder: Path,
-    mirrors: Sequence[str],
+    origin: Origin,
     refused: dict[str, str],
     downloads: Downloads,
 ) -> dict[str, str] | None:
@@ -152,7 +157,7 @@ def _fetch(
     refused: mirrors that cannot be reached, which are not tried again.
     """
     # Imported only for downloads, because they slow down every start.
-    from .transfer import TransferError, transfer
+    from .transfer import TransferError, patiently, transfer
 
     listener = downloads.listener
     part = folder / f"{file.name}.part"
@@ -161,7 +166,7 @@ def _fetch(
     answers: dict[str, str] = {}
     listener.started(file.name, _size(part), file.size)
     try:
-        for mirror in mirrors:
+        for mirror in origin.mirrors:
             if mirror in refused:
                 answers[mirror] = refused[mirror]
                 continue
@@ -169,10 +174,11 @@ def _fetch(
                 if _size(part) > file.most:
                     part.unlink()
                 before = _size(part)
+                given = (part, file.most, downloads.timeout, listener.advanced, origin.secret)
+                # Where one is busy, the next is asked at once; the last one after a while.
+                waiting = listener.waiting if mirror == origin.mirrors[-1] else None
                 try:
-                    transfer(
-                        mirror + file.name, part, file.most, downloads.timeout, listener.advanced
-                    )
+                    patiently(partial(transfer, mirror + file.name, *given), waiting)
                 except TransferError as error:
                     answers[mirror] = str(error)
                     if error.unreachable:

@@ -10,8 +10,11 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from email.message import Message
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from ..common.files import open_regular
@@ -20,37 +23,84 @@ _PIECE = 1 << 16
 _MOST_REDIRECTS = 5
 _LEAST_BYTES_A_SECOND = 1024
 _REDIRECTS = (301, 302, 303, 307, 308)
-_PARTIAL, _NOT_SATISFIABLE = 206, 416
+_PARTIAL, _NOT_SATISFIABLE, _BUSY = 206, 416, (429, 503)
+# Seconds: the longest that a server may ask for, and what is waited if it does not say.
+_LONGEST_PAUSE, _PAUSE, _LOOK_SECONDS = 60, 1.0, 0.2
+_ATTEMPTS = 3
+T = TypeVar("T")
 
 
 class TransferError(Exception):
-    """Why a mirror did not give the file. ``unreachable``: it will not give any other either."""
+    """Why a mirror did not give the file. ``unreachable``: it will not give any other either.
 
-    def __init__(self, reason: str, *, unreachable: bool = False) -> None:
+    ``pause``: it is busy, and may be asked again after so many seconds.
+    """
+
+    def __init__(
+        self, reason: str, *, unreachable: bool = False, pause: float | None = None
+    ) -> None:
         super().__init__(reason)
-        self.unreachable = unreachable
+        self.unreachable, self.pause = unreachable, pause
+
+
+def patiently(ask: Callable[[], T], waiting: Callable[[], None] | None) -> T:
+    """What ``ask`` returns; of a server that is busy, it is asked up to three times.
+
+    ``waiting`` is called several times a second meanwhile; None: it is asked once. Raises
+    TransferError.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return ask()
+        except TransferError as error:
+            if error.pause is None or waiting is None:
+                raise
+            end = time.monotonic() + error.pause
+            while (left := end - time.monotonic()) > 0:
+                waiting()
+                time.sleep(min(left, _LOOK_SECONDS))
+    return ask()
+
+
+def headers_of(url: str, key: str, timeout: float, secret: Mapping[str, str]) -> Message:
+    """The headers of the first answer that has ``key``, of redirects too; else of the last.
+
+    secret: see ``transfer``, whose errors these are. The file itself is not sent.
+    """
+    try:
+        with _open(url, {}, timeout, secret, key) as answer:
+            found: Message = answer.headers
+            return found
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise _explained(error, timeout) from None
 
 
 def transfer(
-    url: str, part: Path, most: int, timeout: float, advanced: Callable[[int], None]
+    url: str,
+    part: Path,
+    most: int,
+    timeout: float,
+    advanced: Callable[[int], None],
+    secret: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Bring the file ``part`` to the whole of ``url``, asking only for what it does not hold yet.
 
     The server may ignore that wish: then the file begins anew. ``advanced`` hears how many bytes
     it has; what it raises ends the transfer, and what has come stays. Only https is spoken, also
-    after a redirect. Raises TransferError where the server does not answer within ``timeout``
+    after a redirect; ``secret`` are headers for the host of ``url`` alone. Raises TransferError
+    where the server does not answer within ``timeout``
     seconds, sends less than 1 KiB a second for as long, ends early or has more than ``most`` bytes;
     OSError where the file cannot be written.
     """
     start = part.stat().st_size if part.exists() else 0
     try:
-        response = _open(url, start, timeout)
+        response = _open(url, {"Range": f"bytes={start}-"} if start else {}, timeout, secret)
     except (OSError, http.client.HTTPException, ValueError) as error:
         if start and isinstance(error, urllib.error.HTTPError) and error.code == _NOT_SATISFIABLE:
             error.close()
             # It has nothing beyond what we hold, so what we hold is not its file.
             part.unlink()
-            return transfer(url, part, most, timeout, advanced)
+            return transfer(url, part, most, timeout, advanced, secret)
         raise _explained(error, timeout) from None
     with response:
         if response.status == _PARTIAL:
@@ -101,20 +151,22 @@ def _receive(
         raise TransferError(f"ended the connection after {held} of {whole} bytes")
 
 
-def _open(url: str, start: int, timeout: float) -> http.client.HTTPResponse:
-    opener = _opener()
-    headers = {"User-Agent": "dnnstack", "Accept-Encoding": "identity"}
-    if start:
-        headers["Range"] = f"bytes={start}-"
+def _open(
+    url: str, wanted: Mapping[str, str], timeout: float, secret: Mapping[str, str], key: str = ""
+) -> Any:
+    """The answer; with ``key``, to HEAD, and of a redirect that has this header."""
+    opener, first = _opener(), urlsplit(url)[:2]
+    plain = {"User-Agent": "dnnstack", "Accept-Encoding": "identity", **wanted}
     for _ in range(_MOST_REDIRECTS + 1):
         if urlsplit(url).scheme != "https":
             raise TransferError(f"redirects to {url}, which is not https")
+        headers = {**plain, **secret} if urlsplit(url)[:2] == first else plain
+        request = urllib.request.Request(url, headers=headers, method="HEAD" if key else "GET")
         try:
-            response: http.client.HTTPResponse = opener.open(
-                urllib.request.Request(url, headers=headers), timeout=timeout
-            )
-            return response
+            return opener.open(request, timeout=timeout)
         except urllib.error.HTTPError as error:
+            if key and key in error.headers:
+                return error
             target = error.headers.get("Location")
             if error.code not in _REDIRECTS or target is None:
                 raise
@@ -143,7 +195,10 @@ def _explained(error: Exception, timeout: float, held: int | None = None) -> Tra
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(error, urllib.error.HTTPError):
         error.close()
-        return TransferError(f"answers {error.code} {error.reason}".rstrip())
+        asked = error.headers.get("Retry-After", "")
+        pause = min(int(asked), _LONGEST_PAUSE) if re.fullmatch("[0-9]{1,9}", asked) else _PAUSE
+        reason = f"answers {error.code} {error.reason}".rstrip()
+        return TransferError(reason, pause=pause if error.code in _BUSY else None)
     after = "" if held is None else f" after {held} bytes"
     if isinstance(cause, TimeoutError):
         return TransferError(f"no answer within {timeout:g} s{after}", unreachable=True)

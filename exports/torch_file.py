@@ -25,7 +25,7 @@ from .plain import Plain
 from .torch_modules import MODULES, RESERVED, SOURCES, Arrays
 
 Array = NDArray[Any]
-_MADE_OF_LAYERS = (Sequential, Residual, ConcatLayer)
+_MADE_OF_LAYERS = {each.kind for each in (Sequential, Residual, ConcatLayer)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +39,13 @@ class _Module:
 Named = dict[str, _Module]
 
 
-class _Writer:
+class Writer:
     """The modules of a network, called as its layers, or as torchvision calls them."""
 
-    def __init__(self, plain: Plain) -> None:
-        self._arrays, self._theirs = plain.arrays, their_names(plain.arrays)
+    def __init__(self, layers: Sequence[Layer], arrays: Arrays) -> None:
+        self._arrays, self._theirs = arrays, their_names(arrays)
         if numbered := any(name.startswith("features.") for name in self._theirs.values()):
             self._theirs = {}
-        layers = plain.layers
         flat = bool(layers) and len(layers[0].input_shape) == 1
         row = {"row": _Module("nn.Flatten()", {})} if flat else {}
         modules = row | self._named(layers)
@@ -97,6 +96,11 @@ def _called(name: str, *given: Named) -> _Module:
     return _Module(f"{name}({', '.join(texts)})", state)
 
 
+def is_written(layer: Layer) -> bool:
+    """Whether a layer has a module, which those of plugins have not."""
+    return layer.kind in MODULES or layer.kind in _MADE_OF_LAYERS
+
+
 class Torch(Format):
     """A Python file with a module of PyTorch, and its weights in a .safetensors file beside it."""
 
@@ -108,7 +112,7 @@ class Torch(Format):
     def check(self, plain: Plain) -> None:
         super().check(plain)
         for layer in walk(plain.layers):
-            if layer.kind not in {*MODULES, *(each.kind for each in _MADE_OF_LAYERS)}:
+            if not is_written(layer):
                 names = {name for op in plain.ops for name in able(type(op))} - {self.kind}
                 raise ExportError(
                     f"layer '{layer.name}' ({layer.kind}): {self.kind} knows the layers of "
@@ -118,7 +122,7 @@ class Torch(Format):
     def files(self, plain: Plain) -> Mapping[str, bytes]:
         from safetensors.numpy import save
 
-        net = _Writer(plain).net
+        net = Writer(plain.layers, plain.arrays).net
         shape, end = (", ".join(map(str, t.shape[1:])) for t in (plain.x, plain.y))
         modules = textwrap.indent(net.text.removeprefix("Layers("), " " * 8).lstrip()
         body = f'''

@@ -244,8 +244,8 @@ class Graph:
         self._kept[layer] = tensors
 
     def kept(self, layer: str) -> dict[str, Any]:
-        """These tensors by name, perhaps those of fields of an operation."""
-        return self._kept[layer]
+        """These tensors by name, perhaps those of fields of an operation; none were stored: {}."""
+        return self._kept.get(layer, {})
 
     def add(self, op: Op) -> Tensor:
         """Append an operation; its inputs must exist, its outputs must be new, its shapes fit.

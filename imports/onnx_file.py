@@ -96,7 +96,10 @@ def read_onnx(path: Path) -> OnnxFile:
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
     except DecodeError:
-        raise CheckpointError(f"{path}: is damaged, or is not an ONNX file") from None
+        raise CheckpointError(
+            f"{path}: is damaged, or is not an ONNX file; weights without a network can begin a "
+            "training (dnnstack help finetuning)"
+        ) from None
     except checker.ValidationError as error:
         reason = cut(str(error).partition("\n")[0], 3 * _WIDEST)
         raise CheckpointError(f"{path}: is damaged, or is not an ONNX file: {reason}") from None

@@ -13,12 +13,14 @@ from ..backends.base import Backend
 from ..common.errors import DatasetError, explaining
 from ..common.files import atomic_write
 from ..common.machine import available_threads
-from ..configs import RunConfig, effective_yaml
+from ..configs import RunConfig, effective_yaml, parse_config
 from ..configs.search import Search
 from ..configs.validate import safe_name
 from ..training.assemble import describe_data
 from ..training.listener import Summary
+from ..training.records.group import read_group
 from ..training.records.resume import Resume
+from ..training.splits import settled
 from .journal import Trial
 from .planned import Planned, settings_of
 from .screen import Heard, Said, Say
@@ -85,6 +87,8 @@ def _write_best(trainings: Trainings, sweep: Sweep, trial: Trial) -> None:
     """The config of the best trial, ready to train. Raises CheckpointError."""
     own = f"name={safe_name(trainings.base.config.name + '-best')}"
     config = trainings.loaded([*values_of(trial), own]).config
+    if not config.data.batch_size:
+        config = settled(config, parse_config(read_group(sweep.path).config, str(sweep.path)))
     path = sweep.path / BEST
     with explaining(path, "cannot be written"):
         atomic_write(path, effective_yaml(config).encode())

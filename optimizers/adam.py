@@ -18,6 +18,9 @@ def _two(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+TWO = Form(_two, list)
+
+
 @dataclass(frozen=True)
 class Adam(Decaying):
     """Adam as in PyTorch; weight decay is added to the gradient.
@@ -30,9 +33,7 @@ class Adam(Decaying):
     operation = AdamUpdate
     decoupled: ClassVar[bool] = False
     betas: Annotated[
-        tuple[Share, Share],
-        Form(_two, list),
-        "Shares of the running averages of g and g**2 that are kept.",
+        tuple[Share, Share], TWO, "Shares of the running averages of g and g**2 that are kept."
     ] = (0.9, 0.999)
     eps: Annotated[Positive, "Added to the square root in the denominator."] = 1e-8
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
+from itertools import accumulate
 
 from ..common.errors import ConfigError
 from ..common.records import dataclass
@@ -55,7 +56,8 @@ class Group:
 class Assigned:
     """A parameter, its rule, and its group.
 
-    Its rate is ``lr_factor`` times that of the table ``rates``.
+    Its rate is ``lr_factor`` times that of the table ``rates``; ``scale`` is the share of the
+    factor that is its layer's.
     """
 
     parameter: Parameter
@@ -64,29 +66,52 @@ class Assigned:
     lr_factor: float
     weight_decay: float
     group: Group
+    scale: float = 1.0
 
 
 def assign(
-    rule: Rule, groups: Sequence[Group], parameters: Sequence[Parameter]
+    rule: Rule,
+    groups: Sequence[Group],
+    parameters: Sequence[Parameter],
+    layer_decay: float | None = None,
 ) -> tuple[Assigned, ...]:
     """Every parameter that is trained at some time, with the first group that it matches or none.
 
-    Raises ConfigError for a group that is left without parameters.
+    parameters: all, in the order of the layers; layer_decay: multiplies the rates once for each of
+    the ``depths``. Raises ConfigError for a group that is left without parameters.
     """
     found = []
     used = set()
-    every = (*groups, Group())
+    every, down = (*groups, Group()), depths(parameters)
     for parameter in (each for each in parameters if not each.frozen):
         index = next(i for i, group in enumerate(every) if group.takes(parameter))
         used.add(index)
-        found.append(assigned_to(every[index], rule, parameter))
+        scale = 1.0 if layer_decay is None else layer_decay ** down[_layer(parameter)]
+        found.append(assigned_to(every[index], rule, parameter, scale))
     for index, group in enumerate(groups):
         if index not in used:
             raise ConfigError(_empty(index, group, parameters))
     return tuple(one for one in found if not one.group.frozen)
 
 
-def assigned_to(group: Group, rule: Rule, parameter: Parameter) -> Assigned:
+def depths(parameters: Sequence[Parameter]) -> dict[str, int]:
+    """How far below the last layer each is, by name; a composite is one layer.
+
+    Those without a kernel, such as a normalisation, count with the one before them. Source: Bao et
+    al. 2022, "BEiT", whose layers are blocks.
+    """
+    kernels = {_layer(parameter) for parameter in parameters if parameter.kind == "kernel"}
+    names = dict.fromkeys(map(_layer, parameters))
+    levels = accumulate(name in kernels for name in names)
+    return {name: len(kernels) - level for name, level in zip(names, levels, strict=True)}
+
+
+def _layer(parameter: Parameter) -> str:
+    """The outermost layer of a parameter."""
+    return parameter.tensor.name.partition(".")[0]
+
+
+def assigned_to(group: Group, rule: Rule, parameter: Parameter, scale: float = 1.0) -> Assigned:
     """A parameter of a group; the optimizer's rule says which of its rules is the parameter's."""
     own, rates, factor, decay = (
         rule.rule_of(parameter),
@@ -98,7 +123,7 @@ def assigned_to(group: Group, rule: Rule, parameter: Parameter) -> Assigned:
         rates, factor = rule.rate_of(parameter, rates)
     if decay is None:
         decay = own.decay_of(parameter)
-    return Assigned(parameter, own, rates, factor, decay, group)
+    return Assigned(parameter, own, rates, scale * factor, decay, group, scale)
 
 
 def stretches(groups: Sequence[Group], steps_per_epoch: int, total_steps: int) -> tuple[int, ...]:

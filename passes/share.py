@@ -23,7 +23,7 @@ def shared(section: Section, bits: Mapping[str, int]) -> Section:
         centroids = shared_parameter(member.owner, bits)
         if centroids is None:
             return member
-        one = assigned_to(member.one.group, section.rule, centroids)
+        one = assigned_to(member.one.group, section.rule, centroids, member.one.scale)
         return replace(member, one=one, gradient=gradient_of(centroids.tensor, section.name))
 
     members = tuple(map(with_centroids, section.members))

@@ -4,34 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ..backends.base import Backend, BoundCall, Executable, Limits
 from ..common.printable import html_text
 from ..common.records import dataclass
 from ..configs import RunConfig
-from ..datasets import DatasetInfo, ImageSet
 from ..graph.graph import Graph, Op, Origin, Tensor
 from ..graph.ops import Average, ParameterUpdate
-from ..training.assemble import build_network, check_declared, describe_data
 from ..training.network import Network
-from ..training.network_size import blamed, check_memory
-from ..training.normalization import preprocessing
-from ..training.plan import make_plan
 from ..training.sections import Stretch
-from ..training.session import Session
-from ..training.setup import Setup
 from ..training.share import ALONE, RankShare, shared_out
-from ..training.splits import foreseen
+from ..training.timing import MOST, Agreed, long_enough, made_up, series
 from .fusion import replacements, same_op
 from .glance import glance
 from .roofline import roofline
@@ -40,12 +27,11 @@ from .svg import written
 if TYPE_CHECKING:
     from ..backends.cuda.cards import Card
 
-_FEWEST, _MOST = 3, 200
+_FEWEST = 3
 _BUDGET = 1.0
 _STRETCHES = 5
 # How often limits are measured again that a step was faster than.
 _TRIES = 2
-Agreed = Callable[[int], int]
 
 
 @dataclass(frozen=True)
@@ -268,60 +254,41 @@ def explain(
     cannot be trained.
     """
     config, _ = shared_out(config, share.ranks, None)
-    check_declared(config)
-    calls, info = config.run.calls, describe_data(config)
-    network = build_network(config, info, file)
-    check_memory(network, backend)
-    scaling = preprocessing(config, info)
-    held = config.data.validation
-    count = info.train_count or 10 * config.data.batch_size + (int(held) if held >= 1 else 0)
-    parts = foreseen(config, info, count)
-    data = _made_up(info, sum(map(len, parts)))
-    plan = make_plan(config, len(data), parts=parts)
-    # With rates of zero, measuring a step does not change the parameters.
-    steps = max(plan.total_steps, 2 * _MOST)
-    still = np.zeros(steps, np.float32)
-    plan = replace(plan, total_steps=steps, rates=still, tables=dict.fromkeys(plan.tables, still))
-    setup = Setup(config, network, scaling, plan, data, share=share)
-    with (
-        blamed(network, config.data.batch_size),
-        closing(Session(setup, backend, notice=notice)) as session,
-    ):
+    calls = config.run.calls
+    with made_up(config, file, backend, notice, share) as session:
         executable = session.executable
-        for text in executable.notices:
-            notice(text)
         # Parameters that are frozen only later are trained in the first stretch.
         stretch = session.stretches[0]
         seconds: dict[str, list[float]] = {}
         limits, step = None, None
         if measured:
-            session.initialize()
-            session.run(1)
+            run = series(session)
             seconds = _measure(executable, stretch, agreed)
-            step = _step_seconds(executable, stretch, agreed)
+            count = long_enough(run, agreed)
+            step = median(run(count) for _ in range(_STRETCHES))
             limits = backend.limits(config.run.precision)
 
         def operations() -> list[tuple[Operation, ...]]:
             return [
-                _operations(plain, executable, seconds.get(plain.name), limits)
+                operations_of(plain, executable, seconds.get(plain.name), limits)
                 for plain in stretch.graphs()
             ]
 
         sections = operations()
-        whole = None if step is None else _whole(step, sections, stretch.own)
+        whole = None if step is None else whole_step(step, sections, stretch.own)
         tries = _TRIES
         while limits and whole and whole.limit_seconds > whole.seconds and tries:
             # While it was measured, other programs may have run.
             again, tries = backend.limits(config.run.precision), tries - 1
             limits = Limits(max(limits.gflops, again.gflops), max(limits.gbytes, again.gbytes))
             sections = operations()
-            whole = _whole(whole.seconds, sections, stretch.own)
+            whole = whole_step(whole.seconds, sections, stretch.own)
         return Explanation(
             config=str(file),
             backend=backend.name,
             versions={**backend.versions(), **({"calls": calls} if calls else {})},
-            batch_size=plan.batch_size,
-            network=network,
+            batch_size=session.plan.batch_size,
+            network=session.network,
             plain=stretch.train,
             operations=tuple(chain.from_iterable(sections)),
             limits=limits,
@@ -354,7 +321,7 @@ def calls_of(executable: Executable, section: str) -> list[tuple[Op, BoundCall]]
     ]
 
 
-def _operations(
+def operations_of(
     plain: Graph, executable: Executable, seconds: Sequence[float] | None, limits: Limits | None
 ) -> tuple[Operation, ...]:
     calls = calls_of(executable, plain.name)
@@ -375,45 +342,18 @@ def _measure(executable: Executable, stretch: Stretch, agreed: Agreed) -> dict[s
     found = {}
     for name in (graph.name for graph in stretch.graphs()):
         found[name] = executable.measure(name, _FEWEST)
-        repeats = agreed(min(_MOST, int(_BUDGET / max(sum(found[name]), 1e-6))))
+        repeats = agreed(min(MOST, int(_BUDGET / max(sum(found[name]), 1e-6))))
         if repeats > _FEWEST:
             found[name] = executable.measure(name, repeats)
     return found
 
 
-def _step_seconds(executable: Executable, stretch: Stretch, agreed: Agreed) -> float:
-    """Median seconds of a step, over several series of steps, as training runs them."""
-    spent: list[float] = []
-    count = 1
-    while len(spent) < _STRETCHES:
-        # The table of rates is finite.
-        stretch.go_to(executable, 0)
-        begin = perf_counter()
-        stretch.run(executable, count)
-        seconds = perf_counter() - begin
-        if agreed(count == _MOST or seconds > _BUDGET / _STRETCHES / 2):
-            spent.append(seconds / count)
-        else:
-            count = min(_MOST, 2 * count)
-    return median(spent)
-
-
-def _whole(seconds: float, sections: Sequence[Sequence[Operation]], parts: int) -> WholeStep:
+def whole_step(seconds: float, sections: Sequence[Sequence[Operation]], parts: int) -> WholeStep:
     """The sums over a step, whose first section runs once for each part of the batch."""
     totals = [_total(section) for section in sections]
     totals += totals[:1] * (parts - 1)
     calls = sum(total.seconds or 0.0 for total in totals)
     return WholeStep(seconds, calls, sum(total.limit_seconds or 0.0 for total in totals))
-
-
-def _made_up(info: DatasetInfo, count: int) -> ImageSet:
-    """A data set of noise with the right shape."""
-    tile = np.random.default_rng(1).integers(0, 256, (64, *info.shape), np.uint8)
-    images = np.resize(tile.astype(np.float32) if info.floats else tile, (count, *info.shape))
-    labels: NDArray[Any] = np.arange(count, dtype=np.int32) % len(info.classes)
-    if info.kind != "class":
-        labels = np.eye(len(info.classes), dtype=np.float32)[labels]
-    return ImageSet(f"{info.name}/train", images, labels, info.classes, kind=info.kind)
 
 
 def _total(operations: Sequence[Operation]) -> Total:

@@ -23,7 +23,8 @@ class History:
     validation; of a resumed run, from its beginning. Of numbers, r2 and val_r2 stand in the place
     of the accuracies. ``state`` is "finished" or "interrupted".
     ``checkpoint`` is the last one; ``best`` the best validation, None without one. ``goal``:
-    whether the config's goal was reached; None if it has none.
+    whether the config's goal was reached; None if it has none. ``seconds`` are those of steps,
+    validation and saving together.
     """
 
     history: dict[str, list[float]]
@@ -35,6 +36,8 @@ class History:
     best: Best | None
     goal: bool | None
     seconds: float
+    validation_seconds: float = 0.0
+    saving_seconds: float = 0.0
 
     def __repr__(self) -> str:
         best = ""
@@ -75,7 +78,9 @@ class History:
             epoch=done.epoch,
             best=done.best,
             goal=done.goal,
-            seconds=done.training_seconds + done.validation_seconds,
+            seconds=done.training_seconds + done.validation_seconds + done.saving_seconds,
+            validation_seconds=done.validation_seconds,
+            saving_seconds=done.saving_seconds,
         )
 
 

@@ -17,7 +17,9 @@ from ..common.records import dataclass
 from ..common.text import cut, listed
 from ..configs.scalars import as_yaml
 from ..configs.validate import safe_name
+from ..configs.write import flow
 from ..datasets.survey import Survey, colours_tell
+from .new_tuned import Tuned
 from .tables import CLASS
 
 TEST_FRACTION = 0.2
@@ -29,8 +31,9 @@ _HELD_BACK = 0.1
 _MANY = 2000
 # From these ratios of the largest to the smallest class on, losses are weighed, or samples drawn.
 _UNEVEN, _UNEQUAL = 1.5, 10.0
-# Steps of a small set and a large one, and the most epochs.
+# Steps of a small set and a large one, and the most epochs; with trained weights less will do.
 _STEPS, _MOST_STEPS, _MOST_EPOCHS = 4000, 20_000, 320
+_TUNED_SHARE, _FEWEST_TUNED, _MOST_TUNED, _LARGEST_TUNED_BATCH = 4, 5, 40, 32
 _LISTED = 6
 
 
@@ -51,26 +54,28 @@ class NewConfig:
     choices: tuple[Choice, ...]
 
 
-def new_config(found: Survey, output: Path) -> NewConfig:
+def new_config(found: Survey, output: Path, tuned: Tuned | None = None) -> NewConfig:
     """A config for the pictures of ``found`` that is to be written to ``output``.
 
-    Raises DatasetError for a folder whose name no config can hold.
+    tuned: the network that has weights, by default a new one. Raises DatasetError for a folder
+    whose name no config can hold.
     """
-    chosen = {choice.key: choice for choice in _choices(found, output)}
-    return NewConfig(_text(found, output, chosen), tuple(chosen.values()))
+    chosen = {choice.key: choice for choice in _choices(found, output, tuned)}
+    return NewConfig(_text(found, output, chosen, tuned), tuple(chosen.values()))
 
 
-def _choices(found: Survey, output: Path) -> list[Choice]:
+def _choices(found: Survey, output: Path, tuned: Tuned | None) -> list[Choice]:
     whole, held = sum(found.training), _held_back(found)
     train = whole - held
-    size, fit = _size(found)
-    batch = next(n for n in (64, 32, 16, 8, 4, 2, 1) if n <= max(whole // 10, 1))
+    size, fit = _size(found, tuned)
+    most = 64 if tuned is None else _LARGEST_TUNED_BATCH
+    batch = next(n for n in (64, 32, 16, 8, 4, 2, 1) if n <= min(max(whole // 10, 1), most))
     choices = [
-        Choice("data.dataset.image_folder.train", _path(found.folders["train"], output), ""),
+        Choice("data.dataset.image_folder.train", path_beside(found.folders["train"], output), ""),
         *_own_parts(found, output),
         size,
         fit,
-        *_colours(found),
+        *_colours(found, tuned),
     ]
     if found.broken or found.partial:
         why = (
@@ -91,6 +96,9 @@ def _choices(found: Survey, output: Path) -> list[Choice]:
     steps = min(max(_STEPS, 10 * whole // batch), _MOST_STEPS)
     per_epoch = max(train // batch, 1)
     epochs = min(max(round(steps / per_epoch), 1), _MOST_EPOCHS)
+    if tuned is not None:
+        epochs = min(max(epochs // _TUNED_SHARE, _FEWEST_TUNED), _MOST_TUNED)
+        choices.append(Choice("init_from", *tuned.start))
     choices.append(
         Choice("train.epochs", epochs, f"{epochs * per_epoch:,} steps of {batch} pictures")
     )
@@ -110,20 +118,22 @@ def _own_parts(found: Survey, output: Path) -> list[Choice]:
     for part in [each for each in found.folders if each != "train"]:
         verb = {"validation": "validate"}.get(part, part)
         why = f"{sum(found.counts[part]):,} pictures of their own, to {verb} on"
-        choices.append(Choice(f"{key}.{part}", _path(found.folders[part], output), why))
+        choices.append(Choice(f"{key}.{part}", path_beside(found.folders[part], output), why))
     if "test" not in found.folders:
         why = "of each class in train, a fifth is held out to test on"
         choices.append(Choice(f"{key}.test_fraction", TEST_FRACTION, why))
     return choices
 
 
-def _size(found: Survey) -> tuple[Choice, Choice]:
+def _size(found: Survey, tuned: Tuned | None) -> tuple[Choice, Choice]:
     """The size of the input, and what becomes of pictures of other proportions."""
     heights, widths = np.array([(look.height, look.width) for look in found.looks]).T
     short = int(np.median(np.minimum(heights, widths)))
     ratios = np.sort(widths / heights)
     low, ratio, high = np.quantile(ratios, [0.05, 0.5, 0.95])
-    if short <= _LARGEST_SIDE and len({*heights}) == len({*widths}) == 1:
+    if tuned is not None:
+        sides, why = tuned.shape[1:], "the size that the weights were trained on"
+    elif short <= _LARGEST_SIDE and len({*heights}) == len({*widths}) == 1:
         sides = int(heights[0]), int(widths[0])
         why = "the size of all pictures"
     else:
@@ -143,9 +153,11 @@ def _size(found: Survey) -> tuple[Choice, Choice]:
     return size, Choice(key, "resize", why)
 
 
-def _colours(found: Survey) -> list[Choice]:
+def _colours(found: Survey, tuned: Tuned | None) -> list[Choice]:
     """One channel or three, and whether colours are to be learned."""
     key, augment = "data.dataset.image_folder.mode", "data.augment.recolour"
+    if tuned is not None:
+        return [Choice(key, "grey" if tuned.shape[0] == 1 else "rgb", "as the weights expect")]
     if all(look.grey for look in found.looks):
         return [Choice(key, "grey", "all pictures are grey")]
     rgb = Choice(key, "rgb", "the pictures are in colour")
@@ -169,8 +181,8 @@ def _balance(found: Survey) -> list[Choice]:
     return []
 
 
-def _path(folder: Path, output: Path) -> str:
-    """The folder as the config names it: from its own folder."""
+def path_beside(folder: Path, output: Path) -> str:
+    """A path as the config that is written to ``output`` names it: from its own folder."""
     name = os.path.relpath(folder.absolute(), output.absolute().parent)
     for path in (name, str(output.absolute().parent)):
         if not path.isprintable() and (meant := misread(path)):
@@ -188,8 +200,13 @@ def _path(folder: Path, output: Path) -> str:
 
 # ---------------------------------------------------------------- the text
 
+_OPTIMIZER = (
+    "optimizer: {type: adamw, lr: 0.003, weight_decay: 0.05}\n"
+    "schedule: one_cycle # the rate rises for a third of the training, then falls to 0\n"
+)
 
-def _text(found: Survey, output: Path, chosen: dict[str, Choice]) -> str:
+
+def _text(found: Survey, output: Path, chosen: dict[str, Choice], tuned: Tuned | None) -> str:
     def line(indent: int, key: str) -> str:
         choice = chosen.get(key)
         if choice is None:
@@ -218,6 +235,12 @@ def _text(found: Survey, output: Path, chosen: dict[str, Choice]) -> str:
     loss = f"loss:\n  type: cross_entropy\n{weights}" if weights else "loss: cross_entropy\n"
     name = printable(shlex.quote(output.name))
     validated = "validation" in found.folders or "data.stratified" in chosen
+    network, optimizer = _network(height, width, len(found.classes)), _OPTIMIZER
+    normalize = "measured # mean 0 and deviation 1, as the training pictures need"
+    if tuned is not None:
+        network, optimizer = tuned.layers, tuned.optimizer
+        mean, std = ([round(each, 4) for each in side] for side in (tuned.mean, tuned.std))
+        normalize = f"{{mean: {mean}, std: {std}}} # those that the weights were trained with"
     return (
         f"# For {found.count:,} pictures of {len(found.classes)} classes: {_classes(found)}.\n"
         "# Written by dnnstack new; every key can be changed: dnnstack help config.\n"
@@ -227,6 +250,7 @@ def _text(found: Survey, output: Path, chosen: dict[str, Choice]) -> str:
         "\n"
         f"name: {as_yaml(safe_name(output.stem))}\n"
         "seed: 1\n"
+        f"{line(0, 'init_from')}"
         "\n"
         "data:\n"
         "  dataset:\n"
@@ -237,15 +261,14 @@ def _text(found: Survey, output: Path, chosen: dict[str, Choice]) -> str:
         f"{line(2, 'data.validation')}"
         f"{line(2, 'data.stratified')}"
         f"{line(2, 'data.balance')}"
-        "  normalize: measured # mean 0 and deviation 1, as the training pictures need\n"
+        f"  normalize: {normalize}\n"
         "  augment: # every picture is seen a little differently in every epoch\n"
         f"{_augment(height, width, chosen.get('data.augment.recolour'))}"
         "\n"
-        f"{_network(height, width, len(found.classes))}"
+        f"{network}"
         "\n"
         f"{loss}"
-        "optimizer: {type: adamw, lr: 0.003, weight_decay: 0.05}\n"
-        "schedule: one_cycle # the rate rises for a third of the training, then falls to 0\n"
+        f"{optimizer}"
         f"train:\n{line(2, 'train.epochs')}"
         + (f"  validate_every_epochs: {max(epochs // 20, 1)}\n" if validated else "")
         + f"checkpoint: {{every_epochs: {max(epochs // 10, 1)}}}\n"
@@ -263,6 +286,8 @@ def _classes(found: Survey) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(str, value))}]"
+    if isinstance(value, dict):
+        return flow(value)
     if isinstance(value, str) and value.isprintable() and not value.isascii():
         # Legible, unlike the escapes of as_yaml.
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -16,10 +16,13 @@ from ..common.records import dataclass
 from ..common.text import cut, listed
 from ..configs import parse_config
 from ..configs.validate import safe_name
+from ..datasets import DatasetInfo
 from ..datasets.integer_pixels import fewest_bits
 from ..datasets.picture_kinds import passed_over_text
 from ..datasets.survey import PARTS, Survey, survey
-from .new_config import TEST_FRACTION, NewConfig, as_lines, new_config
+from ..training.weights.source import Source
+from .new_config import TEST_FRACTION, NewConfig, as_lines, new_config, path_beside
+from .new_tuned import anew, tuned
 from .tables import CLASS, table
 
 _BROKEN, _CLASSES = 5, 30
@@ -66,18 +69,31 @@ class NewReport:
         }
 
 
-def report(folder: Path, output: Path | None, overwrite: bool = False) -> NewReport:
+def report(
+    folder: Path,
+    output: Path | None,
+    overwrite: bool = False,
+    weights: tuple[str, Source] | None = None,
+) -> NewReport:
     """Look at the folder, and choose; nothing is written.
 
-    Raises DatasetError for a folder that cannot be trained on, ConfigError if the file exists.
+    weights: those to begin with, and their name. Raises DatasetError for a folder that cannot be
+    trained on, ConfigError if the file exists, CheckpointError for weights of no known network.
     """
     name = safe_name(folder.absolute().resolve().name)
     file = output or Path(f"{'pictures' if name == 'run' else name}.yaml")
     _check_free(file, overwrite)
     found = survey(folder.expanduser(), TEST_FRACTION)
-    config = new_config(found, file)
+    start = None
+    if weights is not None:
+        name = path_beside(Path(weights[0]), file) if os.path.exists(weights[0]) else weights[0]
+        start = tuned(name, weights[1], found.classes)
+    config = new_config(found, file, start)
     # A mistake in the text would be one of ours; better here than in the next command.
-    parse_config(config.text, str(file))
+    parsed = parse_config(config.text, str(file))
+    if start is not None and weights is not None:
+        info = DatasetInfo(str(folder), start.shape, tuple(found.classes), None, None)
+        anew(weights[1], parsed, info)
     return NewReport(found, config, file)
 
 

@@ -18,7 +18,7 @@ from ..common.errors import CheckpointError
 from ..common.files import read_regular, sha256_file
 from ..common.printable import paragraph, printable, printable_lines
 from ..configs import differences, parse_config
-from ..training.inference.trained import data_of
+from ..training.assemble import data_of
 from ..training.records.formats.state import figure
 from ..training.records.runs import CONFIG
 from .contact_sheet import write
@@ -173,7 +173,7 @@ def _network(one: Story, part: Element) -> None:
     """The layers, with calls and costs of a step; a bar is the share of its time."""
     file = one.path / CONFIG
     config, known = parse_config(_read(file), str(file)), one.checkpoint
-    graph = layer_graph(config, file, one.path.name, data_of(known) if known else None)
+    graph = layer_graph(config, file, one.path.name, data_of(known.provenance) if known else None)
     found = json.loads(_read(one.path / EXPLANATION))
     layers = {layer["name"]: layer["operations"] for layer in found["layers"]}
     whole = found["totals"]["step"]["seconds"]

@@ -72,8 +72,8 @@ def story(path: Path) -> Story:
     at = ", ".join(f"{name} {value}" for name, value in (run.versions or {}).items())
     summary = (
         f"{run.config or run.run}{data}: {run.state} at step {run.step}, epoch "
-        f"{run.step * epochs:.4g}; best on validation {accuracy}; {run.seconds:.1f} s of training; "
-        f"{at}"
+        f"{run.step * epochs:.4g}; best on validation {accuracy}; {run.seconds:.1f} s of training, "
+        f"{run.validation_seconds:.1f} of validation, {run.saving_seconds:.1f} of saving; {at}"
     )
     words = ["dnnstack", "train", "--config", str(path / CONFIG)]
     if checkpoint and checkpoint.provenance.data_folder:

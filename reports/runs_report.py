@@ -30,10 +30,11 @@ class RunReport:
     """One run. ``state`` died: its process ended without a message, for example by SIGKILL.
 
     ``best_accuracy``: of numbers their R2, as ``measure`` says. ``seconds``: training time over all
-    its processes, without validation; ``started``: seconds since 1970. ``early``: finished by
-    patience or at its goal. ``error``: that of a failed run. ``compressed``: networks that
-    ``compress`` made of it, in the same folder. ``versions``: of what it was trained with last;
-    None if its log does not say.
+    its processes, without validation and saving; ``started``: seconds since 1970. ``early``:
+    finished by patience or at its goal. ``error``: that of a failed run. ``compressed``: networks
+    that ``compress`` made of it, in the same folder. ``versions``: of what it was trained with
+    last; None if its log does not say. Seconds of validation and of saving are those of processes
+    whose end is in the log.
     """
 
     run: str
@@ -51,6 +52,8 @@ class RunReport:
     compressed: tuple[CompressedRun, ...] = ()
     versions: Mapping[str, str] | None = None
     measure: str = "accuracy"
+    validation_seconds: float = 0.0
+    saving_seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         small = [each.to_json() for each in self.compressed]
@@ -106,7 +109,7 @@ def report_run(path: Path) -> RunReport:
     locked = is_locked(path / LOCK)
     step, total, best, started, versions = 0, None, None, None, None
     ended: Line | None = None
-    seconds = spent = 0.0
+    seconds = spent = validating = saving = 0.0
     known = complete = False
     for entry in log_lines(path / LOG, Line):
         complete = True
@@ -126,6 +129,8 @@ def report_run(path: Path) -> RunReport:
         elif event == "end":
             ended = entry
             spent = entry.training_seconds if entry.training_seconds is not None else spent
+            validating += entry.validation_seconds or 0.0
+            saving += entry.saving_seconds or 0.0
     if not known and not locked and (complete or checkpoint_steps(path / FOLDER)):
         fault = "has no line that can be read" if os.path.lexists(path / LOG) else "is missing"
         raise CheckpointError(
@@ -147,6 +152,8 @@ def report_run(path: Path) -> RunReport:
         started=started,
         error=None if locked or ended is None else ended.error,
         versions=versions,
+        validation_seconds=validating,
+        saving_seconds=saving,
     )
 
 

@@ -26,6 +26,7 @@ from ..training.network import Network
 from ..training.normalization import preprocessing
 from ..training.sections import Sections, expected_sections, samples_needed
 from ..training.share import RankShare, shared_out
+from ..training.timing import with_batch
 
 if TYPE_CHECKING:
     from ..backends.cuda.memory_plan import MemoryPlan
@@ -218,13 +219,6 @@ def summarize(
     )
 
 
-def with_batch(config: RunConfig, size: int | None) -> RunConfig:
-    """The config with another batch; None: as it is."""
-    if size is None:
-        return config
-    return config.model_copy(update={"data": config.data.model_copy(update={"batch_size": size})})
-
-
 def _sent(graphs: Sequence[Graph], own: int, rank: int) -> dict[str, int]:
     """The bytes that a rank sends in a step, by phase; the first section runs ``own`` times."""
     found: Counter[str] = Counter()
@@ -323,7 +317,8 @@ def _gpu_memory(config: RunConfig, sections: Sections) -> MemoryPlan | None:
     graphs = {name: rewritten(graph, rewrites) for name, graph in sections.graphs().items()}
     streamed = config.data.residency == "stream"
     try:
-        return plan_memory(graphs, run.precision, streamed, run.fuses, calls=run.calls or "best")
+        calls, share = run.calls or "best", bool(config.train.recompute)
+        return plan_memory(graphs, run.precision, streamed, run.fuses, calls=calls, share=share)
     except ConfigError:
         return None
 

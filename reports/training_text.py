@@ -36,10 +36,9 @@ def beginning(started: Started) -> list[str]:
             lines.append(
                 f"best        {shown(*best.figure)} on validation so far, at step {best.step}"
             )
-        if state.rate_factor != 1.0:
-            lines.append(
-                f"rate        {state.rate_factor:g} times the schedule's, after a rollback"
-            )
+        if state.factor != 1.0:
+            why = "a plateau" if state.rate_factor == 1.0 else "a rollback"
+            lines.append(f"rate        {state.factor:g} times the schedule's, after {why}")
     return lines
 
 
@@ -138,13 +137,15 @@ def _decimals(count: float) -> int:
 
 
 def _times(done: Summary) -> str:
-    """How long training and validation took, if they took place."""
+    """How long training, validation and saving took, if they took place."""
     parts = ["no step taken"]
     if done.images_per_second:
         training = f"{duration(done.training_seconds)} of training"
         parts = [f"{training} ({done.images_per_second:.0f} {done.samples}/s)"]
     if done.validation_seconds:
         parts.append(f"{duration(done.validation_seconds)} of validation")
+    if done.images_per_second and done.saving_seconds:
+        parts.append(f"{duration(done.saving_seconds)} of saving")
     return ", ".join(parts)
 
 

@@ -34,6 +34,7 @@ EXCEPTIONS = {
     ("exports/c_file.py", "subprocess"),  # the system's compiler, on what it has just written
     ("exports/numpy_file.py", "exec"),  # what it has just written itself
     ("exports/torch_file.py", "exec"),  # the same
+    ("exports/torch_step.py", "exec"),  # the same
     ("exports/listening.py", "socket"),  # what the user asks serve to listen on
     ("lab/child.py", "exec"),  # a kernel in Python that the user has named
     ("lab/program.py", "subprocess"),  # the system's compiler, and lab/child.py, by this Python

@@ -50,6 +50,7 @@ from ..optimizers.rules import Rule
 from .network import Network
 from .normalization import preprocessing
 from .rate_tables import RateTable, rate_tables
+from .records.formats.provenance import Provenance
 
 # The largest input of a data set that needs no normalization.
 _NEAR_1 = 0.02, 100
@@ -176,6 +177,13 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
     return network
 
 
+def data_of(origin: Provenance) -> DatasetInfo:
+    """What a checkpoint says of the data set of its training."""
+    channels, height, width = origin.input_shape
+    facts = (origin.dataset, (channels, height, width), origin.classes, None, None)
+    return DatasetInfo(*facts, floats=origin.floats, kind=origin.kind)
+
+
 def _loss(config: RunConfig, kind: Kind, dataset: str) -> Loss:
     """The loss for targets of this kind. Raises ConfigError if it is for others."""
     # The weights of classes may need their names, or the pictures of each: see class_weights.
@@ -193,8 +201,13 @@ def _loss(config: RunConfig, kind: Kind, dataset: str) -> Loss:
 def check_declared(config: RunConfig) -> None:
     """Check loss and last layer against the targets that the config itself declares, if it does.
 
-    Nothing is read. Raises ShapeError, ConfigError.
+    And that the batch size is known. Nothing is read. Raises ShapeError, ConfigError.
     """
+    if not config.data.batch_size:
+        raise ConfigError(
+            "data.batch_size: auto is chosen when a training begins; here it has to be a number, "
+            "such as 64"
+        )
     chosen, last = config.data.dataset, config.layers[-1]
     options = chosen.options()
     if (kind := options.get("kind")) is None:
@@ -314,7 +327,8 @@ def assigned(config: RunConfig, network: Network) -> tuple[Assigned, ...]:
 
     Raises ConfigError for a group that is left without parameters.
     """
-    return assign(rule_of(config), groups_of(config), network.parameters())
+    decay = config.optimizer.layer_decay
+    return assign(rule_of(config), groups_of(config), network.parameters(), decay)
 
 
 def _group(group: GroupConfig, index: int, tables: Mapping[str, RateTable]) -> Group:

@@ -13,6 +13,7 @@ from ..configs import LoadedConfig, placed
 from ..datasets import Downloads
 from .alone import Company
 from .assemble import Load, data_folder, load_data
+from .batch_size import sized
 from .inference.calibrate import DIVIDED, calibrate
 from .inference.evaluate import evaluate
 from .inference.parts import load_part
@@ -22,6 +23,7 @@ from .records.formats.store import FOLDER, best_checkpoint
 from .records.group import resume_or_start
 from .records.resume import Resume, open_resume
 from .records.runs import AUTO, LATEST, find_run, latest_run_of
+from .signals import check
 from .trainer import train
 from .weights.source import anchored
 
@@ -94,6 +96,15 @@ def fit(
             trained_on = data_folder_of(resumed.checkpoint, listener.notice)
         with_others = company(trained_on)
         root = data_folder(config, data_dir, config.data.root, trained_on)
+        begins = resumed is None or resumed.starts is not None
+        if begins and (with_others is None or with_others.share.ranks == 1):
+
+            def count() -> int:
+                data = (load or load_data)(config, "train", root, downloads, None)
+                return len(data) if data.held is None else int((~data.held).sum())
+
+            own = (root, count, listener.notice, lambda: check(stop_requested))
+            config = sized(config, loaded.path, backend, *own)
         done = train(
             config,
             backend,

@@ -42,7 +42,8 @@ class Progress:
     """The progress after ``step`` updates; ``epoch`` counts passes (1.5: halfway in the 2nd).
 
     ``metrics`` are those of the last log line (None before the first), ``learning_rate`` that of
-    the last step. ``images_per_second`` excludes validation, ``seconds_left`` includes it.
+    the last step. ``images_per_second`` is that of steps, ``seconds_left`` includes validation and
+    saving.
     """
 
     step: int
@@ -63,7 +64,8 @@ class Summary:
     ``training`` are the metrics of the last log line, at ``training_step``, ``validation`` those of
     the last validation.
     ``early``: it finished before ``total_steps``, by patience or at its goal.
-    ``goal``: whether the goal was reached; None without a goal.
+    ``goal``: whether the goal was reached; None without a goal. ``saving_seconds``: for how long
+    steps waited for saves.
     """
 
     state: EndState
@@ -83,6 +85,7 @@ class Summary:
     images_per_second: float
     resumed_from: Path | None
     samples: str = "pictures"
+    saving_seconds: float = 0.0
 
 
 class Listener:

@@ -72,7 +72,9 @@ class Loop:
             with _prompt_threads():
                 while ended is None:
                     ended = self._attempt()
+                began = perf_counter()
                 self._saver.wait()
+                self._pace.saved(perf_counter() - began)
         except BaseException as error:
             with contextlib.suppress(Exception):
                 self._saver.wait()
@@ -105,7 +107,7 @@ class Loop:
                 return "finished"
             if self._stop_requested():
                 return "interrupted"
-            self._saver.keep_up()
+            self._saver.check()
             # Short chunks keep the answer to a stop and the moving bar within a fraction of a
             # second; how the steps are cut changes no bit of what they compute.
             steps = min(plan.next_stop(session.step) - session.step, pace.chunk)
@@ -182,16 +184,39 @@ class Loop:
         self._report.validated(found, better, seconds)
         if self._ends_early() and not plan.log_due(step) and step < plan.total_steps:
             self._log_training()
-        if plan.save_due(step) or (better and self._config.checkpoint.best):
+        self._slow_down(found)
+        if plan.save_due(step):
             self._save()
+        elif better and self._config.checkpoint.best:
+            self._save(hold=True)
         return True
 
-    def _save(self, logged: bool = True) -> None:
-        """Save, after checking that every value is finite; ``logged``: with a line of its own."""
+    def _slow_down(self, found: Metrics) -> None:
+        """Lower the rates if this validation ends a plateau."""
+        saver, before = self._saver, self._saver.state.factor
+        saver.state = saver.state.slowed(found, self._config)
+        if saver.state.factor != before:
+            self._session.set_rate_factor(saver.state.factor)
+            self._listener.notice(
+                f"step {self._session.step}: no improvement in so many validations as "
+                f"train.reduce_on_plateau allows; going on with {saver.state.factor:g} times the "
+                "learning rate"
+            )
+
+    def _save(self, logged: bool = True, hold: bool = False) -> None:
+        """Save, after checking that every value is finite; ``logged``: with a line of its own.
+
+        ``hold``: the next save writes it.
+        """
         self._report.tell()
+        began = perf_counter()
         if not self._watch.look():
             raise self._diverged(lambda: False)
-        self._saver.save(self._watch.good, logged)
+        if hold:
+            self._saver.hold(self._watch.good)
+        else:
+            self._saver.save(self._watch.good, logged)
+        self._pace.saved(perf_counter() - began)
 
     def _ends_early(self) -> bool:
         return self._saver.state.ends_early(self._config.train)
@@ -230,7 +255,7 @@ class Loop:
         good = saver.last_good()
         state = saver.go_back(good, saver.state.rate_factor * RATE_FACTOR)
         self._session.begin(good)
-        self._session.set_rate_factor(state.rate_factor)
+        self._session.set_rate_factor(state.factor)
         self._log.cut(state.step, state.window_start, count, state.validation_due)
         found = error.finding
         self._log.event(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..common import random
+from ..common.records import dataclass
 from ..graph.augmentations import Augmentation
-from ..graph.graph import DType, Graph, Shape, Tensor
+from ..graph.graph import DType, Graph, Origin, Shape, Tensor
 from ..graph.ops import Activation, Advance, MatMul, Reshape, Scale, Softmax
 from ..layers.activation import Sigmoid
 from ..layers.composite import Sequential, backward_all, forward_all, walk
@@ -20,11 +22,14 @@ from ..layers.softmax import SoftmaxLayer
 from ..layers.whitening import Pictures, Whiten, check_whitening
 from .augmentation import PLAIN, TestTime, gather
 from .preprocessing import Preprocessing
+from .records.formats.provenance import BegunFrom
 
 SEEN = ("features", "logits")
 MOST_FEATURES = 4096
 """Of a network's last dense layer, for their covariance to be known."""
 FirstPictures = Callable[[int], Pictures]
+TEACHER = "teacher:"
+"""What the names of its layers begin with, as no name of the student's does."""
 
 
 class Network:
@@ -45,6 +50,7 @@ class Network:
         self.layers = tuple(layers)
         self.loss, self.input_shape, self.classes, self.floats = loss, input_shape, classes, floats
         self.temperature, self.featured = 1.0, False
+        self.teacher: Teacher | None = None
         loss.check(layers[-1].output_shape if layers else input_shape, classes)
         loss.check_layers(tuple(self.every_layer()))
         check_whitening(self.layers)
@@ -148,6 +154,8 @@ class Network:
             graph, source, data_count, steps, preprocessing, "step", augment=augment
         )
         scores = self._forward(graph, x)
+        if self.teacher is not None:
+            graph.keep("teacher", scores=self.teacher.scores(graph, x))
         self._loss(graph, scores, target)
         with graph.at("loss", "backward"):
             dy = self.loss.backward(graph)
@@ -291,6 +299,35 @@ class Network:
     def _last(self) -> Layer | None:
         """The final softmax or sigmoid that makes probabilities of the scores."""
         return _ending(self.layers, Sigmoid if self.loss.sigmoid else SoftmaxLayer)[1]
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A trained network that another learns from, and does not change.
+
+    ``values``: what it has learned, by names that begin with TEACHER; ``scaling``: of the pixels
+    that it was trained on.
+    """
+
+    network: Network
+    values: Mapping[str, NDArray[np.float32]]
+    file: BegunFrom
+    scaling: Preprocessing
+
+    def scores(self, graph: Graph, x: Tensor) -> Tensor:
+        """Add its scores of x: (N, C, H, W), as outside training; returns them: (N, K)."""
+        own = Graph("teacher", x.shape[0])
+        given = own.tensor("x", x.shape, "float32", "input")
+        scores = self.network._forward(own, given)
+        others = {
+            t: replace(t, name=f"{TEACHER}{t.name}", section=t.section and graph.name)
+            for t in own.tensors()
+        }
+        others[given] = x
+        for op in own.ops:
+            origin = tuple(Origin(f"{TEACHER}{each.layer}", "forward") for each in op.origin)
+            graph.add(replace(op.on(others), origin=origin))
+        return others[scores]
 
 
 def _features(graph: Graph, scores: Tensor) -> Tensor:

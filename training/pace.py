@@ -12,17 +12,12 @@ def next_chunk(steps: int, seconds: float) -> int:
     return max(1, int(CHUNK_SECONDS * steps / max(seconds, 1e-9)))
 
 
-def chunk_is_over(begun: float) -> bool:
-    """Whether a chunk that began at this time of ``perf_counter`` should have ended."""
-    return perf_counter() - begun >= CHUNK_SECONDS
-
-
 class Pace:
-    """Times of a training in this process; validation is counted separately."""
+    """Times of a training in this process; validation and saving are counted separately."""
 
     def __init__(self, batch_size: int) -> None:
         self.chunk = 1
-        self.validation_seconds = 0.0
+        self.validation_seconds = self.saving_seconds = 0.0
         self._batch_size = batch_size
         self._done = self._done_in_window = 0
         self._begun = self._window_begun = perf_counter()
@@ -42,6 +37,10 @@ class Pace:
         """Subtract the seconds of a validation from those of training."""
         self.validation_seconds += seconds
 
+    def saved(self, seconds: float) -> None:
+        """The same of seconds for which the steps stood still for a save."""
+        self.saving_seconds += seconds
+
     def next_window(self) -> None:
         """A new window of the log begins."""
         self._last_speed = self.images_per_second
@@ -59,11 +58,11 @@ class Pace:
 
     @property
     def training_seconds(self) -> float:
-        """Time since the start, except for validation: steps, log, snapshots for checkpoints."""
+        """Time since the start, except for validation and saving: steps and log."""
         return self._clock() - self._begun
 
     def seconds_left(self, steps: int) -> float:
-        """Time for ``steps`` more at the speed so far, with validation; 0 before the first step."""
+        """Time for ``steps`` more at the speed so far, with all else; 0 before the first step."""
         gone = perf_counter() - self._begun
         return steps * gone / self._done if self._done else 0.0
 
@@ -71,5 +70,5 @@ class Pace:
         return steps * self._batch_size / seconds if seconds > 0 else 0.0
 
     def _clock(self) -> float:
-        """A clock that stands still during validation."""
-        return perf_counter() - self.validation_seconds
+        """A clock that stands still during validation and saving."""
+        return perf_counter() - self.validation_seconds - self.saving_seconds

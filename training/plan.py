@@ -92,15 +92,16 @@ def make_plan(
     parts: those to train on and to validate on; by default others, but as many. A milestone that
     is not reached is an error, unless an override gave the length, perhaps that of the run that is
     now resumed. Raises DatasetError if no batch can be filled, ConfigError for a schedule that does
-    not fit, for patience without validation, or for a goal that cannot be measured.
+    not fit, for what counts validations if there are none, or for a goal that cannot be measured.
     """
     data, train, saving = config.data, config.train, config.checkpoint
     chosen, held = divide(config, np.zeros(count, np.int32)) if parts is None else parts
-    if train.patience is not None and len(held) == 0:
-        raise ConfigError(
-            "train.patience: counts validations, but data.validation is 0; hold samples back for "
-            "validation, or remove train.patience"
-        )
+    for wanted in ("patience", "reduce_on_plateau"):
+        if getattr(train, wanted) is not None and len(held) == 0:
+            raise ConfigError(
+                f"train.{wanted}: counts validations, but data.validation is 0; hold samples back "
+                f"for validation, or remove train.{wanted}"
+            )
     per_epoch = steps_per_epoch(len(chosen), data.batch_size)
     total = training_steps(train.epochs, train.max_steps, per_epoch)
     key = "epochs" if train.max_steps is None else "max_steps"

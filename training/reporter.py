@@ -142,6 +142,8 @@ class Reporter:
             **({} if summary.goal is None else {"goal": summary.goal}),
             time=time(),
             training_seconds=summary.training_seconds,
+            validation_seconds=summary.validation_seconds,
+            saving_seconds=summary.saving_seconds,
         )
         return summary
 
@@ -197,6 +199,7 @@ class Reporter:
             training_seconds=pace.training_seconds,
             validation_seconds=pace.validation_seconds,
             images_per_second=pace.overall_images_per_second,
+            saving_seconds=pace.saving_seconds,
             resumed_from=self._resumed_from(),
             samples=self._samples,
         )

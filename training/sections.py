@@ -24,6 +24,7 @@ from ..passes.clip import clipped
 from ..passes.parts import SUM, in_parts, statistics_moved
 from ..passes.prune import masked
 from ..passes.ranks import added_up, in_pieces, over_ranks
+from ..passes.recompute import recomputed
 from ..passes.section import Section, begun, described, lowered, side_by_side, within
 from ..passes.share import shared
 from ..passes.units import Units, check_members, over_units, parameters_of
@@ -47,7 +48,8 @@ class Composition:
     bits, by globs of the parameters whose weights share their values. ``parts``: in how many a
     batch is computed; ``ranks``: processes that share them out, ``bands``: those that share out the
     rows of pictures. ``buckets``: in how many pieces ranks add up their gradients. ``apart``: the
-    update is done elsewhere, by a server.
+    update is done elsewhere, by a server. ``recompute``: backward computes activations again.
+    ``layer_decay``: see ``assign``.
     """
 
     rule: Rule
@@ -61,6 +63,8 @@ class Composition:
     bands: int = 1
     buckets: int = 1
     apart: bool = False
+    recompute: bool = False
+    layer_decay: float | None = None
 
     def computed(self, network: Network) -> Network:
         """The network as one of the processes computes it."""
@@ -75,7 +79,8 @@ class Composition:
 
         Raises ConfigError for a group without parameters.
         """
-        return described(graph, self.rule, assign(self.rule, self.groups, parameters), *length)
+        found = assign(self.rule, self.groups, parameters, self.layer_decay)
+        return described(graph, self.rule, found, *length)
 
     def composed(
         self, section: Section, name: str, layers: Sequence[Layer] = (), mean: bool = True
@@ -87,6 +92,7 @@ class Composition:
         Raises ConfigError for what ranks cannot split.
         """
         split, train = parameters_of(Units, layers), None
+        section = recomputed(section) if self.recompute else section
         check_members(section, split, self.pruned, self.shared)
         update = masked(shared(section, self.shared), self.pruned)
         if self.apart or self.parts > 1 or self.bands > 1:
@@ -125,6 +131,8 @@ def composition(config: RunConfig, pieces: int = 1) -> Composition:
         config.train.accumulate,
         buckets=wanted or pieces,
         apart=config.is_asynchronous,
+        recompute=bool(config.train.recompute),
+        layer_decay=chosen.layer_decay,
     )
 
 

@@ -120,7 +120,7 @@ class Session:
             )
         values = checkpoint.everything(self.shapes())
         self.put(Snapshot(state.step, np.array(state.sums, np.float64), values))
-        self.set_rate_factor(state.rate_factor)
+        self.set_rate_factor(state.factor)
 
     def shapes(self) -> dict[str, Shape]:
         """Names and shapes of what a checkpoint holds: what is learned, then optimizer state."""
@@ -344,8 +344,10 @@ class Session:
         self._feed_tables(executable, graphs)
 
     def _feed_tables(self, executable: Executable, graphs: Mapping[str, Graph]) -> None:
-        """Write the rates, and the decays of averages, that the sections read."""
+        """Write the rates, the decays of averages and a teacher's weights that sections read."""
         tables = self.plan.scaled_tables(self._rate_factor)
+        if self.network.teacher is not None:
+            tables |= self.network.teacher.values
         read = {t for graph in graphs.values() for t in graph.tensors()}
         for tensor in {t.name: t for t in read if t.name in tables}.values():
             executable.write(tensor, tables[tensor.name])
@@ -371,6 +373,7 @@ def _options(config: RunConfig) -> Options:
         tune_seconds=inf if run.tune is True else None,
         residency=config.data.residency,
         calls=run.calls or "best",
+        share_memory=bool(config.train.recompute),
     )
 
 

@@ -28,6 +28,7 @@ from .preprocessing import Prepared, Preprocessing
 from .sections import Sections, Step, make_sections, make_step, saved_tensors
 from .share import ALONE, RankShare
 from .weights.start import Start
+from .weights.teacher import check_scale, teach
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,12 @@ class Setup:
     chosen: Chosen | None = None
 
     def step(self, pieces: int = 1) -> Step:
-        """See ``make_step``. Raises ConfigError, also for weights of classes that do not fit."""
+        """See ``make_step``. Raises ConfigError, also for weights of classes that do not fit, and
+        for a teacher that does not; see ``teach``."""
+        if self.network.teacher is None:
+            teach(self.config, self.network, self.data.classes)
+        if self.network.teacher is not None:
+            check_scale(self.network.teacher, self.scaling)
         self.network.loss.class_weights = class_weights(self.config, self.data, self.plan.train)
         given = (self.config, self.network, self.scaling, self.plan, len(self.data))
         return make_step(*given, self.share.ranks, pieces)

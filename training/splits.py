@@ -13,16 +13,25 @@ from ..datasets.loader import Index
 
 
 def settled(config: RunConfig, begun: RunConfig | None = None) -> RunConfig:
-    """The config with ``data.stratified`` as in the run that was ``begun``, unless it contradicts.
+    """The config with ``data.stratified``, and the interval of checkpoints, as in the run that was
+    ``begun``, unless it contradicts.
 
-    In a new run, own pictures and rows of a class are stratified unless it says otherwise.
+    And with its batch size, if that is ``auto``. In a new run, own pictures and rows of a class are
+    stratified unless it says otherwise.
     """
-    data, own = config.data, config.data.stratified
+    data, own, size = config.data, config.data.stratified, config.data.batch_size
     if begun is not None and (own is None or own == (begun.data.stratified or False)):
         own = begun.data.stratified
     elif begun is None and own is None and data.dataset.type in ("image_folder", "csv"):
         own = data.dataset.options().get("kind") in (None, "class") or None
-    return config.model_copy(update={"data": data.model_copy(update={"stratified": own})})
+    saving = config.checkpoint
+    if begun is not None:
+        size = size or begun.data.batch_size
+        if not (saving.every_steps or saving.every_epochs):
+            names = ("every_steps", "every_epochs")
+            saving = saving.model_copy(update={n: getattr(begun.checkpoint, n) for n in names})
+    data = data.model_copy(update={"stratified": own, "batch_size": size})
+    return config.model_copy(update={"data": data, "checkpoint": saving})
 
 
 def divide(

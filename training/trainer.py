@@ -28,6 +28,7 @@ from .assemble import (
     load_data,
 )
 from .augmentation import augmentations, views_of
+from .interval import with_interval
 from .listener import Listener, Summary
 from .loop import Loop
 from .network import Network
@@ -55,6 +56,7 @@ from .share import shared_out
 from .splits import foreseen, settled, untrained_classes
 from .weights.source import open_source
 from .weights.start import Start, begin
+from .weights.teacher import teach
 
 
 def train(
@@ -116,11 +118,14 @@ def train(
                 # The samples are matched with the network's classes by name.
                 info = replace(info, classes=checkpoint.provenance.classes)
             network = build_network(config, info, file)
+            taught_by = None if checkpoint is None else checkpoint.provenance.taught_by
+            config = teach(config, network, info.classes, taught_by)
             check_layers(network.layers, company.share.ranks)
             check_memory(network, backend)
             stack.enter_context(blamed(network, config.data.batch_size))
             _check_unread(config, network, info, run)
-            start = _start(config, network, heard.notice) if checkpoint is None else None
+            given = (config, network, heard.notice, downloads, stop_requested)
+            start = _start(*given) if checkpoint is None else None
             check()
             return config, parts, info, network, start
 
@@ -153,10 +158,12 @@ def train(
                 # The precision that this device has; what is saved keeps the one asked for.
                 precision = precision_or_fp32(backend, config.run.precision)
                 machine = config.run.model_copy(update={"precision": precision})
-                setup = replace(setup, config=config.model_copy(update={"run": machine}))
+                setup = replace(setup, config=setup.config.model_copy(update={"run": machine}))
             return kind(setup, backend, tuning, check, heard.notice)
 
         session = company.compiled(compiled)
+        saving = session.setup.config.checkpoint
+        config = config.model_copy(update={"checkpoint": saving})
         setup = replace(session.setup, config=config)
         stack.callback(session.close)
         for text in session.executable.notices:
@@ -179,7 +186,6 @@ def train(
         log = stack.enter_context(RunLog(run.path, MEASURES[setup.data.kind]))
         if start is not None:
             log.event("init", 0, **start.to_json())
-        saving = config.checkpoint
         place = partial(place_to_save, run, log, config.name, provenance.config)
         kept = (saving.keep, saving.best, setup.plan.snapshots)
         writer = CheckpointWriter(run.checkpoints, provenance, *kept, log.sync, place)
@@ -200,9 +206,10 @@ def ready(
     check_declared(config)
     info = describe_data(config, data_root)
     network = build_network(config, info, file)
+    teach(config, network, info.classes)
     check_memory(network, backend)
     check_data(config, info)
-    start = _start(config, network, notice)
+    start = _start(config, network, notice, downloads)
     data = load_data(config, "train", data_root, downloads)
     chosen = choose(config, data, None, None, False, False, notice)
     return replace(_set_up(config, network, info, chosen, None, notice), start=start)
@@ -235,12 +242,19 @@ def _check_unread(config: RunConfig, network: Network, info: DatasetInfo, run: R
     check_disk_space(folder, checkpoint_bytes(saved), kept)
 
 
-def _start(config: RunConfig, network: Network, notice: Callable[[str], None]) -> Start | None:
+def _start(
+    config: RunConfig,
+    network: Network,
+    notice: Callable[[str], None],
+    downloads: Downloads | None,
+    stop_requested: Callable[[], bool] = lambda: False,
+) -> Start | None:
     """The weights that ``init_from`` names, if it does."""
     wanted = config.init_from
     if wanted is None:
         return None
-    source = open_source(wanted.source, Path(config.run.dir), notice)
+    given = (wanted.source, Path(config.run.dir), notice, downloads)
+    source = open_source(*given, stop_requested)
     shapes = {tensor.name: tensor.shape for tensor in network.learned()}
     return begin(source, shapes, wanted.skip or ())
 
@@ -253,7 +267,8 @@ def _set_up(
     resume: Resume | None,
     notice: Callable[[str], None],
 ) -> Setup:
-    """The plan, and the pictures' mean and deviation where they are to be measured."""
+    """The plan, the interval of checkpoints, and the pictures' mean and deviation where they are to
+    be measured."""
     checkpoint = resume.checkpoint if resume is not None else None
     data, parts = chosen.images, (chosen.train, chosen.validation)
     plan = make_plan(config, len(data), resume is not None, parts)
@@ -274,7 +289,7 @@ def _set_up(
         scaling = checkpoint.provenance.preprocessing
     else:
         scaling = preprocessing_of(config, info, data, plan.train)
-    return Setup(config, network, scaling, plan, data, chosen=chosen)
+    return with_interval(Setup(config, network, scaling, plan, data, chosen=chosen))
 
 
 def _provenance(
@@ -303,6 +318,7 @@ def _provenance(
         overrides=overrides,
         pixel_bits=setup.data.bits or 16,
         columns=setup.data.columns,
+        taught_by=None if (teacher := setup.network.teacher) is None else teacher.file,
         numerics=NUMERICS,
         samples="" if setup.chosen is None else setup.chosen.samples.mark,
     )

@@ -119,7 +119,7 @@ class CudaBackend:
 
         def planned(graphs: Sections, trained: Sections, chosen: Precision) -> Plan:
             arithmetic = Arithmetic.of(chosen, options.fusion, options.deterministic)
-            arithmetic = replace(arithmetic, lecture=lectured)
+            arithmetic = replace(arithmetic, lecture=lectured, share=options.share_memory)
             free = self._pictures.reserve(trained.values()) + self.free_bytes()
             streamed, memory = choose_residency(graphs, chosen, options, free)
             if streamed:

@@ -109,20 +109,23 @@ def plan_memory(
     fusion: bool = True,
     choices: Mapping[str, str] | None = None,
     calls: Calls = "best",
+    share: bool = False,
 ) -> MemoryPlan:
     """The need of sections, after rewrites, that share parameters and data sets.
 
     "auto" counts as fp32 or tf32, whichever takes more. streamed: data sets stay in host memory;
-    fusion, calls: as in Options; choices: the need with these, without whatever else a search would
-    try.
+    fusion, calls, share (``share_memory``): as in Options; choices: the need with these, without
+    whatever else a search would try.
     Raises ConfigError if a tensor has too many elements for the libraries.
     """
     if calls == "lecture":
         precision, fusion, choices = "fp32", False, CHOICES
     if precision == "auto":
-        needs = [plan_memory(graphs, each, streamed, fusion, choices) for each in ("fp32", "tf32")]
+        both: tuple[Precision, ...] = ("fp32", "tf32")
+        needs = [plan_memory(graphs, e, streamed, fusion, choices, share=share) for e in both]
         return max(needs, key=lambda plan: plan.total)
-    arithmetic = replace(Arithmetic.of(precision, fusion), lecture=calls == "lecture")
+    arithmetic = Arithmetic.of(precision, fusion)
+    arithmetic = replace(arithmetic, lecture=calls == "lecture", share=share)
     wanted = FURTHEST if choices is None else choices
     counted = Cuda()
     store, streams = Store(counted), [STREAM] * int(wanted["streams"])
@@ -199,14 +202,15 @@ def choose_residency(
     "auto" keeps them on the device if they fill at most the share and all else fits too, but not
     for a lecture's calls.
     """
-    resident = plan_memory(graphs, precision, False, options.fusion, calls=options.calls)
+    how: Any = {"calls": options.calls, "share": options.share_memory}
+    resident = plan_memory(graphs, precision, False, options.fusion, **how)
     gathers = any(isinstance(op, GatherBatch) for graph in graphs.values() for op in graph.ops)
     if options.residency == "device" or not gathers:
         return False, resident
     fits = resident.data <= DATA_SHARE * free and resident.total <= free
     if options.residency == "auto" and fits and options.calls == "best":
         return False, resident
-    return True, plan_memory(graphs, precision, True, options.fusion, calls=options.calls)
+    return True, plan_memory(graphs, precision, True, options.fusion, **how)
 
 
 def check_fits(plan: MemoryPlan, free: int, device: str) -> None:

@@ -211,6 +211,11 @@ class Binder:
         if self._places is not None:
             self._places.join(tensor, memory)
 
+    def hold(self, tensor: Tensor, op: Op) -> None:
+        """Keep a tensor's memory until an operation that does not read it in the graph."""
+        if self._places is not None:
+            self._places.hold(tensor, op)
+
     def may_overwrite(self, tensor: Tensor) -> bool:
         """Whether the tensor's bytes are not needed after the operation that is bound now."""
         home = self._home(tensor)

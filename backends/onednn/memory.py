@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from ctypes import POINTER, addressof, byref, c_char, c_int, c_int64
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...common.native import Owned
-from ...graph.graph import Graph, Shape, Tensor
+from ...graph.graph import Graph, Op, Shape, Tensor
 from .constants import ASK_ARRAY, ASK_NUMBER, DATA_TYPE_NAMES, DATA_TYPES, LAYOUT_TAGS, PLAIN_TAGS
 from .library import Dims, library
 
@@ -42,12 +42,20 @@ allowance = _Allowance()
 
 def aligned(nbytes: int) -> NDArray[np.uint8]:
     """A zeroed buffer of this many bytes that starts at a multiple of 64. Raises MemoryError."""
-    allowance.left -= nbytes
-    if allowance.left < 0:
-        raise MemoryError(f"{nbytes} bytes more than are free")
+    _ask(nbytes)
+    return _reserved(nbytes)
+
+
+def _reserved(nbytes: int) -> NDArray[np.uint8]:
     raw = np.zeros(nbytes + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + nbytes]
+
+
+def _ask(nbytes: int) -> None:
+    allowance.left -= nbytes
+    if allowance.left < 0:
+        raise MemoryError(f"{nbytes} bytes more than are free")
 
 
 class Descriptor(Owned):
@@ -190,48 +198,63 @@ def channel_shape(tensor: Tensor) -> Shape:
 
 
 @dataclass
-class _Place:
-    """A buffer and the tensors that lie, or lay, in it."""
+class _Span:
+    """Some bytes, and the tensors that lie, or lay, in them."""
 
-    memory: Memory
-    tensors: set[Tensor] = field(default_factory=set)
+    begin: int
+    end: int
+    tensors: set[Tensor]
 
 
 class Places:
-    """The buffers of a section's activations, given out in the order of its operations.
+    """The memory of a section's activations, given out in the order of its operations.
 
     A tensor is needed from the operation that writes it to the last that reads it; a result to the
-    end. Best fit: of the buffers that are free the smallest that is large enough.
+    end. It lies in the first gap that is large enough. What is reserved is touched, and counts,
+    only as far as it is given out.
     """
 
     def __init__(self, graph: Graph) -> None:
-        self._last: dict[Tensor, float] = {}
+        self._graph, self._last = graph, dict[Tensor, float]()
         for position, op in enumerate(graph.ops):
             self._last.update(dict.fromkeys((*op.reads(), *op.writes()), position))
         self._last.update(dict.fromkeys(graph.results.values(), inf))
-        self._places: list[_Place] = []
+        self._spans: list[_Span] = []
+        self._most = 0
+        self._room = _reserved(sum(_whole(tensor.nbytes) for tensor in self._last))
 
     def take(
         self, tensor: Tensor, descriptor: Descriptor, position: int
     ) -> tuple[Memory, Iterable[Tensor]]:
         """Memory for a tensor at the operation of this number, and whose it was before."""
-        size = max(descriptor.nbytes, 4)
-        free = [
-            place
-            for place in self._places
-            if place.memory.buffer.nbytes >= size
-            and all(self._last.get(t, inf) < position for t in place.tensors)
-        ]
-        if not free:
-            place = _Place(Memory(descriptor), {tensor})
-            self._places.append(place)
-            return place.memory, ()
-        place = min(free, key=lambda place: place.memory.buffer.nbytes)
-        before, place.tensors = place.tensors, {tensor}
-        return place.memory.view(descriptor), before - {tensor}
+        size, begin = _whole(descriptor.nbytes), 0
+        for span in self._spans:
+            if any(self._last.get(t, inf) >= position for t in span.tensors):
+                if span.begin - begin >= size:
+                    break
+                begin = max(begin, span.end)
+        end = begin + size
+        if end > self._room.nbytes:
+            return Memory(descriptor), ()
+        _ask(max(end - self._most, 0))
+        self._most = max(end, self._most)
+        over = [span for span in self._spans if begin < span.end and span.begin < end]
+        kept = [span for span in self._spans if span.end <= begin or end <= span.begin]
+        self._spans = sorted([*kept, _Span(begin, end, {tensor})], key=lambda span: span.begin)
+        before = {t for span in over for t in span.tensors} - {tensor}
+        return Memory(descriptor, self._room[begin:end]), before
+
+    def hold(self, tensor: Tensor, op: Op) -> None:
+        """Say that an operation reads the tensor, too."""
+        self._last[tensor] = max(self._last[tensor], self._graph.ops.index(op))
 
     def join(self, tensor: Tensor, memory: Memory) -> None:
         """Say that a tensor lies in the same bytes as ``memory``."""
-        for place in self._places:
-            if place.memory.buffer.ctypes.data == memory.buffer.ctypes.data:
-                place.tensors.add(tensor)
+        place = memory.buffer.ctypes.data - self._room.ctypes.data
+        for span in self._spans:
+            if span.begin <= place < span.end:
+                span.tensors.add(tensor)
+
+
+def _whole(nbytes: int) -> int:
+    return -(-max(nbytes, 4) // ALIGNMENT) * ALIGNMENT

@@ -15,7 +15,7 @@ from .primitive import Attributes, NoFastKernel, PrimitiveDesc, first_fast
 def leave(b: Binder, op: BatchNorm, runs: Runs, x: Memory, mean: Memory, variance: Memory) -> bool:
     """Leave normalising x to a sum of two terms that alone reads y, and append what that needs.
 
-    False, with nothing appended, where it cannot. x, mean and variance must be kept until then.
+    False, with nothing appended, where it cannot. mean and variance must be kept until then.
     """
     readers = b.graph.consumers(op.y)
     add = readers[0] if len(readers) == 1 else None
@@ -31,6 +31,7 @@ def leave(b: Binder, op: BatchNorm, runs: Runs, x: Memory, mean: Memory, varianc
         both = _sum(add, piece, thin, op.bias is not None)
     except NoFastKernel:
         return False
+    b.hold(op.x, add)
     # What batch norm makes of a single pixel of 1 with a mean of 0 is its scale.
     flags = norm_flags(given=True, scale=op.weight is not None)
     desc, scale = normalization(thin, FORWARD_INFERENCE, op.eps, flags), b.scratch(thin)

@@ -33,7 +33,8 @@ def forward(b: Binder, op: BatchNorm, x: Memory, place: Callable[[], Memory]) ->
     if mask is not None and not _fits(gradient, mask):
         raise NoFastKernel
     mean, variance = _measure(b, op, runs, measure, x)
-    if not readers or not leave(b, op, runs, x, mean, variance):
+    # Not by readers: what is computed again must have the same bits.
+    if not b.graph.training or not leave(b, op, runs, x, mean, variance):
         given, y = _given(b, op, runs, mean, variance), place()
         if mask is not None:
             given["workspace"] = mask

@@ -13,10 +13,14 @@ from .optimizer import Patterns
 
 
 class InitFromConfig(Model):
-    """A run or a file whose weights are taken as far as they fit by name and shape."""
+    """A run, file or model whose weights are taken as far as they fit by name and shape."""
 
     short_key: ClassVar[str] = "source"
-    source: Annotated[Folder, "A run, by name or folder, or a .safetensors file."]
+    source: Annotated[
+        Folder,
+        "A run, by name or folder; a .safetensors or .pth file; or a model of a hub, as in "
+        "timm/resnet18.a1_in1k.",
+    ]
     skip: Annotated[
         Patterns | None,
         "Parameters and running statistics that are initialised although they fit, by name; "
@@ -29,7 +33,7 @@ def _long(value: Any) -> Any:
     if isinstance(value, str):
         return {"source": value}
     if not isinstance(value, (Mapping, InitFromConfig)):
-        raise problem("expected a run or a .safetensors file, or a mapping with source")
+        raise problem("expected a run, a file or a model, or a mapping with source")
     return value
 
 

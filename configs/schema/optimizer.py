@@ -145,10 +145,14 @@ class RuleConfig(TypedModel):
 class OptimizerConfig(RuleConfig):
     written_last: ClassVar[tuple[str, ...]] = (
         *RuleConfig.written_last,
-        *("clip_norm", "groups", "ema", "lookahead", "swa"),
+        *("clip_norm", "layer_decay", "groups", "ema", "lookahead", "swa"),
     )
     clip_norm: Annotated[
         Positive | None, "Scale all gradients down to this norm if their norm is larger."
+    ] = None
+    layer_decay: Annotated[
+        Annotated[float, Field(gt=0, le=1)] | None,
+        "Multiply the rate of a layer by this once for every layer above it; default: 1.",
     ] = None
     groups: Annotated[
         Annotated[tuple[GroupConfig, ...], Field(min_length=1), BeforeValidator(tupled)] | None,

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import (
     BeforeValidator,
     Field,
+    PlainSerializer,
     PrivateAttr,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
 )
 
-from ...common.options import LARGEST, Count, NotNegative, either, is_number, is_whole, some_of
+from ...common.options import LARGEST, Count, NotNegative, either, is_number, is_whole
 from ...common.targets import EVERY_METRIC
 from ...layers.parallel import SPACE
 from .base import Aside, Epochs, Flag, Model, Threads, checked, matching, omitting, problem, tupled
@@ -26,7 +27,7 @@ from .layers import Layer, named_layers, stack_of
 from .optimizer import Optimizer, Patterns
 from .pictures import Augment, EvaluateConfig, Normalize, NormalizeConfig
 from .plugins import Plugins
-from .training import CROSS_ENTROPY, FIXED, Loss, Schedule
+from .training import CROSS_ENTROPY, FIXED, GoalConfig, Loss, PlateauConfig, Schedule
 
 Logger = Literal["tensorboard", "wandb", "trackio", "prometheus"]
 
@@ -96,6 +97,22 @@ Validation = Annotated[
 ]
 
 
+def _batch_size(value: Any) -> Any:
+    if is_whole(value) and value < 1:
+        raise problem("expected a number of at least 1, or auto", words=("auto",))
+    return 0 if value == "auto" else value
+
+
+_BATCH = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": LARGEST}, {"enum": ["auto"]}]}
+BatchSize = Annotated[
+    Annotated[int, Field(le=LARGEST)],
+    BeforeValidator(_batch_size),
+    PlainSerializer(lambda size: size or "auto"),
+    WithJsonSchema(_BATCH),
+]
+"""0 stands for ``auto`` until a training has chosen."""
+
+
 def _stratified(value: Any) -> Any:
     if value is None or isinstance(value, bool) or value == "each":
         return value
@@ -128,7 +145,11 @@ class DataConfig(Model):
         "default: the user's cache folder.",
     ] = None
     labels: Annotated[Folder | None, "CSV of corrected labels, as written by suspects."] = None
-    batch_size: Annotated[Count, "Samples in a training step."] = 64
+    batch_size: Annotated[
+        BatchSize,
+        "Samples in a training step; auto: the smallest of 16, 32 ... 4096 that is nearly the "
+        "fastest here, by running them when a training begins.",
+    ] = 64
     evaluation_batch_size: Annotated[Count, "Samples in a step of evaluation."] = 500
     residency: Annotated[
         Literal["auto", "device", "stream"],
@@ -199,25 +220,6 @@ class DataConfig(Model):
         return self.dataset.own_validation or "data.validation"
 
 
-class GoalConfig(Model):
-    """The goal of training, which ends as soon as everything given here is reached.
-
-    Measured at every validation or, without validation samples, over every line of the log.
-    """
-
-    accuracy: Annotated[
-        Annotated[float, Field(ge=0, le=1)] | None, "Accuracy to reach, 0 to 1."
-    ] = None
-    r2: Annotated[
-        Annotated[float, Field(le=1)] | None, "R2 to reach, where targets are numbers; at most 1."
-    ] = None
-    loss: Annotated[
-        NotNegative | None,
-        checked(some_of("accuracy", "r2", "loss")),
-        "Mean loss that must not be exceeded.",
-    ] = None
-
-
 class TrainConfig(Model):
     """How long to train, how often to report, and what to do if something goes wrong."""
 
@@ -229,6 +231,11 @@ class TrainConfig(Model):
     accumulate: Annotated[
         Count, "Compute a batch in this many parts and add their gradients: less memory."
     ] = 1
+    recompute: Annotated[
+        Flag,
+        "Compute activations again in backward instead of keeping them: about half the memory, "
+        "more time, the same bits. Default: false.",
+    ] = None
     log_every: Annotated[
         Count | None,
         "Steps between two lines of the log; default: 100, or less, so that there are at least one "
@@ -237,6 +244,10 @@ class TrainConfig(Model):
     validate_every_epochs: Annotated[Count, "Epochs between two validations."] = 1
     patience: Annotated[
         Count | None, "End after this many validations without improvement; default: never."
+    ] = None
+    reduce_on_plateau: Annotated[
+        PlateauConfig | None,
+        "Lower the rates after some validations without improvement; default: never.",
     ] = None
     goal: Annotated[
         GoalConfig | None,
@@ -323,8 +334,10 @@ class CheckpointConfig(Model):
 
     every_steps: Annotated[Count | None, "Steps between two checkpoints."] = None
     every_epochs: Annotated[
-        Count | None, "Epochs between two checkpoints; default: 1, unless every_steps is given."
-    ] = Field(default_factory=lambda data: None if data.get("every_steps") else 1)
+        Count | None,
+        "Epochs between two checkpoints; default, unless every_steps is given: as many as make "
+        "saving a small part of the training, at least 1.",
+    ] = None
     keep: Annotated[Count, "How many of the newest checkpoints are kept."] = 3
     best: Annotated[bool, "Also keep the one that is best on the validation samples."] = True
     best_by: Annotated[
@@ -344,10 +357,6 @@ class CheckpointConfig(Model):
     def _one_interval(cls, value: Any, info: ValidationInfo) -> Any:
         if value is not None and info.data.get("every_steps") is not None:
             raise problem("give either every_epochs or every_steps, not both")
-        if value is None and info.data.get("every_steps") is None:
-            raise problem(
-                "expected a number of epochs, or every_steps as well, because a run must be saved"
-            )
         return value
 
 
@@ -367,7 +376,7 @@ class RunConfig(Model):
     layers: Annotated[Stack, "The network, from the input to the output."]
     init_from: Annotated[
         InitFrom | None,
-        "The weights to begin with: a run, or a .safetensors file; default: initialisers.",
+        "The weights to begin with: a run, a file, or a model of a hub; default: initialisers.",
     ] = None
     freeze: Annotated[
         Patterns | None, "Layers that stay as they are, by name; * and ? stand for any text."

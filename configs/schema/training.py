@@ -1,4 +1,4 @@
-"""The loss and the learning-rate schedule of a config.
+"""The loss and the learning-rate schedule of a config, and what validations bring about.
 
 In every formula of a schedule t is the number of updates done (0 at the first), lr the optimizer's
 ``lr``. Arguments are in steps (updates) unless the key ends in ``_epochs``. In those of losses t is
@@ -10,9 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from ...common.options import Count, Fraction, either, is_number
+from ...common.options import (
+    LARGEST,
+    Count,
+    Fraction,
+    NotNegative,
+    Share,
+    either,
+    is_number,
+    some_of,
+)
 from ...layers.losses import LOSSES
 from ...optimizers.schedules import SCHEDULES
 from .base import Epochs, Model, Typed, TypedModel, checked, problem
@@ -91,6 +100,52 @@ ClassWeights = Annotated[
     ),
 ]
 """``balanced``, one for each class, or by the names of classes."""
+
+
+class GoalConfig(Model):
+    """The goal of training, which ends as soon as everything given here is reached.
+
+    Measured at every validation or, without validation samples, over every line of the log.
+    """
+
+    accuracy: Annotated[
+        Annotated[float, Field(ge=0, le=1)] | None, "Accuracy to reach, 0 to 1."
+    ] = None
+    r2: Annotated[
+        Annotated[float, Field(le=1)] | None, "R2 to reach, where targets are numbers; at most 1."
+    ] = None
+    loss: Annotated[
+        NotNegative | None,
+        checked(some_of("accuracy", "r2", "loss")),
+        "Mean loss that must not be exceeded.",
+    ] = None
+
+
+class PlateauConfig(Model):
+    """The rates of all steps that follow are multiplied by a factor at every plateau.
+
+    A validation is better if its value is beyond the best before it by more than ``threshold``
+    times that; the formula is that of PyTorch's ReduceLROnPlateau with one validation less.
+    """
+
+    factor: Annotated[Annotated[float, Field(gt=0, lt=1)], "What the rates are multiplied by."] = (
+        0.1
+    )
+    patience: Annotated[
+        Count, "Validations in a row without improvement after which the rates fall."
+    ] = 10
+    threshold: Annotated[Share, "The least improvement that counts, as a share of the best."] = 1e-4
+    cooldown: Annotated[
+        Annotated[int, Field(ge=0, le=LARGEST)], "Validations after a fall that are not counted."
+    ] = 0
+    min_lr: Annotated[
+        NotNegative,
+        "Below this the optimizer's lr does not fall; other rates keep their ratio to it.",
+    ] = 0.0
+    by: Annotated[
+        Literal["loss", "best"],
+        "loss: of the validation; best: what the best checkpoint is best by.",
+    ] = "loss"
 
 
 class LossConfig(TypedModel):

@@ -76,8 +76,11 @@ class UpdateFormula(Formula):
     states, rule), which returns the new p and changes the states, see formulas.cuh.
     """
 
-    families: ClassVar[tuple[str, ...]] = ()
     flops: ClassVar[int]
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        return ()
 
     @abstractmethod
     def update(

@@ -14,6 +14,7 @@ from ..support.whole_sections import DRAWN
 TEXT = json.dumps(DRAWN)
 # Bound in the configs that ship, or as operations alone.
 ELSEWHERE = {"heaviside", "perceptron", "binary_cross_entropy", "mae", "huber"}
+ELSEWHERE |= {"distill", "lion", "rmsprop"}
 ELSEWHERE |= {"conv1d", "max_pool1d", "avg_pool1d", "global_avg_pool1d"}
 
 

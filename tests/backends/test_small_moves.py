@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -63,8 +64,11 @@ def updated(d: Draft, kind: str, decay: float) -> Tensor:
         d.graph.add(ops.SgdUpdate(**common, **momentum, nesterov=option == "nesterov"))
     elif rule == "muon":
         d.graph.add(ops.MuonUpdate(**common, buffers=state("v"), iterations=1))
-    elif rule == "sign":
-        d.graph.add(ops.ElementwiseUpdate(**common, states=(), start=(0,), formula=FORMULAS[rule]))
+    elif rule in FORMULAS:
+        formula = FORMULAS[kind]
+        kept = [state("squares" if name == "rmsprop_v" else name) for name in formula.families]
+        states = {"states": tuple(chain.from_iterable(kept)), "start": (0,)}
+        d.graph.add(ops.ElementwiseUpdate(**common, **states, formula=formula))
     else:
         states = {"means": state("m"), "squares": state("squares"), "start": (0,)}
         d.graph.add(ops.AdamUpdate(**common, **states, decoupled=rule == "adamw"))
@@ -128,7 +132,8 @@ def right(describe: Describe) -> Array:
     return after(ReferenceBackend(1), describe, "fp64")
 
 
-RULES = ("sgd", "sgd-momentum", "sgd-nesterov", "adam", "adamw", "muon", "sign")
+RULES = ("sgd", "sgd-momentum", "sgd-nesterov", "adam", "adamw", "muon", "sign", "lion")
+RULES += ("rmsprop", "rmsprop-momentum")
 
 
 @cache
@@ -140,7 +145,7 @@ def decayed(kind: str, decay: float) -> Array:
 @pytest.mark.parametrize("kind", RULES)
 def test_weights_decay(backend, kind, away):
     """away: rate times weight decay."""
-    if kind == "sign" and away < 1e-7:
+    if kind in ("sign", "lion") and away < 1e-7:
         pytest.skip("all of its moves are of one size and are rounded alike")
     want = decayed(kind, away / RATE)
     decay = (want - decayed(kind, 0.0)).mean()

@@ -95,8 +95,9 @@ def test_random_kills(child, tmp_path):
     assert resumed > KILLS // 3, "too many came before the first checkpoint"
 
 
-def test_a_kill_loses_one_interval_and_one_chunk_at_most(child, tmp_path):
-    """With a disk on which a checkpoint takes longer than the steps up to the next one."""
+def test_a_kill_loses_three_intervals_at_most(child, tmp_path):
+    """With a disk on which a checkpoint takes longer than the steps up to the next one: the steps
+    since the last one, those of one that waits, and those of one that is being written."""
     chosen = random.Random(3)
     every, count = 12, tmp_path / "steps"
     lost = []
@@ -110,9 +111,9 @@ def test_a_kill_loses_one_interval_and_one_chunk_at_most(child, tmp_path):
         assert ended.status == -signal.SIGKILL, ended.text
         saved = checkpoint_steps(folder / "runs" / "net" / "checkpoints")
         lost.append(int(count.read_text()) - max(saved, default=0))
-    # Here a chunk is a step, and one more may be done before it is counted.
-    assert max(lost) <= every + 1 + 1
-    assert max(lost) > every // 2
+    # Here a chunk is a step, and one may be done before it is counted.
+    assert max(lost) <= 3 * every + 1
+    assert max(lost) > every + 1
 
 
 @pytest.mark.parametrize("case", ["saving", "rollback"])

@@ -5,6 +5,7 @@ They are made in this process; a bug's exception would reach pytest.
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shlex
@@ -19,6 +20,7 @@ from dnnstack.cli.main import dnnstack, main
 from dnnstack.common.locks import lock
 from dnnstack.lab.operations import OPERATIONS
 from dnnstack.lab.skeleton import skeleton
+from dnnstack.racing import Race
 from PIL import Image
 
 from ..support.mistakes import EVAL, PREDICT, TINY, TRAIN, Mistake, check
@@ -110,6 +112,7 @@ def test_a_disk_that_is_full_in_the_middle(
 
 ONE = "--set train.epochs=1 --device numpy"
 FULL = {
+    "bench": ["bench --config tiny.yaml --device numpy --batch-sizes 4"],
     "check": ["check --config tiny.yaml --device numpy --steps 2"],
     "compare": ["compare tiny tiny --device numpy"],
     "compress": ["compress --config stages.yaml --device numpy"],
@@ -127,6 +130,7 @@ FULL = {
     "lr-find": ["lr-find --config tiny.yaml --device numpy --steps 3 -o rates.png"],
     "new": ["new pictures --output made.yaml"],
     "predict": [f"{PREDICT} digit.png"],
+    "race": ["race --verify race.json"],
     "report": ["report tiny-compressed", "report tiny --json"],
     "runs": ["runs"],
     "serve": ["serve --port 0 --device numpy"],
@@ -158,6 +162,8 @@ def test_output_to_a_disk_that_is_full(
     shutil.copy(Path(__file__).parents[1] / "imports" / "onnx" / "resnet.onnx", "net.onnx")
     Path("relu.py").write_text(skeleton(OPERATIONS["relu"], "python"), encoding="utf-8")
     Image.new("L", (28, 28)).save("digit.png")
+    race = Race("x", 0.5, "", ("a", "b"), (0.5, 0.6), (1.0, 2.0), 0.55, 0.25, {}, {})
+    Path("race.json").write_text(json.dumps(race.to_json()), encoding="utf-8")
     for number in range(4):
         folder = Path("pictures") / "ab"[number % 2]
         folder.mkdir(parents=True, exist_ok=True)

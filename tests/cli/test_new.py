@@ -13,11 +13,14 @@ import pytest
 from dnnstack.configs import load_config, parse_config
 from dnnstack.reports.new_report import as_text, report
 from dnnstack.training.assemble import build_network, describe_data
+from dnnstack.training.records.formats.pytorch_names import their_names
 from PIL import Image
+from safetensors.numpy import save_file
 
 from ..support.picture_folders import paint
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+FEW = ("--set", "train={max_steps: 30}", "--set", "run.tune=false")
 QUICK = ("--device", "numpy", "--set", "train={max_steps: 4}", "--set", "run.tune=false")
 
 
@@ -199,3 +202,58 @@ def test_classes_of_unequal_size(tmp_path, few, many, weights, balance):
     config = parse_config(found.config.text, "set")
     assert (config.loss.class_weights, config.data.balance) == (weights, balance)
     assert (weights or balance) is None or f"{many / few:.1f} times as many" in as_text(found)
+
+
+def weights_of(config: str, path: Path) -> None:
+    """A file with PyTorch's names, as a hub has it, with what it was trained on beside it."""
+    loaded = load_config(config).config
+    learned = build_network(loaded, describe_data(loaded)).learned()
+    names = their_names([tensor.name for tensor in learned])
+    save_file({names[t.name]: np.full(t.shape, 0.1, np.float32) for t in learned}, path)
+    said = {"mean": [0.5, 0.4, 0.3], "std": [0.25, 0.2, 0.1], "input_size": [3, 64, 64]}
+    path.with_name("config.json").write_text(json.dumps({"pretrained_cfg": said}))
+
+
+def test_a_config_for_weights_of_a_file(run_in, work):
+    (work / "w").mkdir()
+    weights_of("resnet18.yaml", work / "w" / "model.safetensors")
+    line = ("new", "flowers", "--init-from", "w/model.safetensors", "--output", "w/mine.yaml")
+    done = run_in(work, *line, status=0)
+    assert "  its weights, but for those of the last layer, which begins anew\n" in done.stdout
+    config = load_config(work / "w" / "mine.yaml").config
+    options = config.data.dataset.options()
+    assert (options["size"], options["mode"], config.data.batch_size) == ((64, 64), "rgb", 2)
+    assert (config.data.normalize.mean, config.data.normalize.std) == (
+        (0.5, 0.4, 0.3),
+        (0.25, 0.2, 0.1),
+    )
+    new, old = config.optimizer.groups
+    assert (new.parameters, new.lr_factor, new.freeze_until_epoch) == (("fc.*",), 1, None)
+    assert (old.parameters, old.lr_factor, old.freeze_until_epoch) == (("*",), 0.1, 2)
+    assert config.train.epochs == 40
+    train = ("train", "--config", "w/mine.yaml", "--device", "cpu", "--set", "run.tune=false")
+    other = ("--set", "data.normalize={mean: 0.5}", "--set", "optimizer.groups=null")
+    done = run_in(work, *train, "--set", "train={max_steps: 1}", *other, status=0)
+    assert "100 of 102 arrays" in done.stdout
+    own = "with its own, {mean: [0.5, 0.4, 0.3], std: [0.25, 0.2, 0.1]}, the weights suit better"
+    assert f"on pixels of another scale than data.normalize gives; {own}" in done.stderr
+
+
+def test_a_config_for_weights_of_a_run(run_in, work):
+    run_in(work, "new", "flowers", status=0)
+    run_in(work, "train", "--config", "flowers.yaml", *QUICK, status=0)
+    draw(work / "trees", {"oak": 6, "pine": 6, "willow": 6})
+    run_in(work, "new", "trees", "--init-from", "flowers", status=0)
+    done = run_in(work, "train", "--config", "trees.yaml", *QUICK[:2], *FEW, status=0)
+    assert "new         dense_1.weight (3, 64): init_from.skip\n" in done.stdout
+    assert "new         dense_1.bias (3,): init_from.skip\nrun " in done.stdout
+    assert done.stderr == ""
+    run_in(work, "new", "flowers", "--init-from", "flowers", "--output", "again.yaml", status=0)
+    assert load_config(work / "again.yaml").config.init_from.skip is None
+
+
+def test_weights_of_an_unknown_network(run_in, work):
+    save_file({"conv1.weight": np.ones((64, 3, 7, 7), np.float32)}, work / "x.safetensors")
+    done = run_in(work, "new", "flowers", "--init-from", "x.safetensors", status=1)
+    assert "x.safetensors: has the weights of no network of pictures that is known" in done.stderr
+    assert not (work / "flowers.yaml").exists()

@@ -29,7 +29,9 @@ TRAIN = ("train", "--config", "tiny.yaml", "--device", "numpy", "--threads", "1"
 
 @pytest.fixture
 def folder(run, tmp_path):
-    """It holds ``tiny.yaml``: 2 epochs of 13 steps, a validation after each."""
+    """It holds ``tiny.yaml``: 2 epochs of 13 steps, a validation and a checkpoint after each."""
+    with (tmp_path / "tiny.yaml").open("a") as file:
+        file.write("checkpoint: {every_epochs: 1}\n")
     return tmp_path
 
 

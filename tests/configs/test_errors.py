@@ -33,10 +33,10 @@ def test_a_misspelt_type_hides_no_other_mistake():
     ]
     assert message(with_line(line.replace("sdg", "foo"))).splitlines()[1:] == [
         "x.yaml:1:19: optimizer.type: unknown optimizer 'foo'; "
-        "expected adagrad, adam, adamw, muon or sgd",
+        "expected adagrad, adam, adamw, lion, muon, rmsprop or sgd",
         "x.yaml:1:28: optimizer.lr: expected a number (got 'fast')",
     ]
-    assert "adagrad, adam, adamw, muon or sgd (got nothing)" in message(
+    assert "adagrad, adam, adamw, lion, muon, rmsprop or sgd (got nothing)" in message(
         with_line("optimizer: {type: , lr: 0.1}")
     )
 

@@ -77,7 +77,7 @@ def test_short_forms():
     assert read(InitFrom, "run-1").model_dump() == "run-1"
     skipping = {"source": "run-1", "skip": "a"}
     assert read(InitFrom, skipping).model_dump() == skipping
-    assert said(InitFrom, 3).startswith("expected a run or a .safetensors file")
+    assert said(InitFrom, 3).startswith("expected a run, a file or a model, or")
     assert read(Normalize, "measured").model_dump() == "measured"
     assert not read(Normalize, {"std": 2}).measured
     assert said(Normalize, "x") == "expected 'measured' or a mapping with mean and std"

@@ -11,7 +11,15 @@ from dnnstack.training.records.formats.checkpoint import read_checkpoint
 from dnnstack.training.records.formats.store import checkpoint_steps, tensors_path
 
 # Of lines of the log: times, and where the folder of the case is.
-_UNTIMED = {"seconds", "images_per_second", "time", "training_seconds", "path"}
+_UNTIMED = {
+    "seconds",
+    "images_per_second",
+    "time",
+    "training_seconds",
+    "validation_seconds",
+    "saving_seconds",
+    "path",
+}
 
 Content = dict[str, str]
 

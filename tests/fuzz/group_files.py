@@ -17,6 +17,7 @@ from dnnstack.many.planned import Planned
 from dnnstack.many.sampling import need_optuna
 from dnnstack.many.statistics import report_group
 from dnnstack.many.sweeping import Sweep, read_search
+from dnnstack.racing import Race, verified
 from dnnstack.reports import (
     group_text,
     plots,
@@ -25,6 +26,7 @@ from dnnstack.reports import (
     sweep_plots,
     sweep_text,
 )
+from dnnstack.reports.bench import Bench, Timed
 from dnnstack.reports.compressed_runs import compressed_runs
 from dnnstack.reports.compression import report_compression
 from dnnstack.reports.sweep_report import described, report_sweep
@@ -32,6 +34,7 @@ from dnnstack.training.compressed.place import Measured, Record, StageResult
 from dnnstack.training.compressed.sensitivity import Curves, PrunedPoint, Sensitivity, SharedPoint
 from dnnstack.training.records.formats.checkpoint import Checkpoint
 from dnnstack.training.records.formats.dnnz import compressed_bytes
+from dnnstack.training.records.formats.record import read_typed
 from dnnstack.training.records.formats.run_log import LOG
 from dnnstack.training.records.formats.state import START
 from dnnstack.training.records.group import Group, write_group
@@ -261,7 +264,36 @@ def _record() -> dict[str, Any]:
 
 _LOADED = json.loads(_written(_SEARCH))
 
+_BENCH = Bench(
+    "x.yaml",
+    "onednn",
+    {"threads": "2"},
+    (Timed(64, {"step": (1.0, 2.0, 3.0)}, {"torch": 1.5}, 2048, 0.25),),
+)
+_RACE = Race("x", 0.5, "name: x\n", ("a", "b"), (0.5, 0.6), (1.0, 2.0), 0.55, 0.25, {}, {"a": "0"})
+
+
+def _read_bench_file(data: bytes, folder: Path) -> None:
+    (folder / "x.json").write_bytes(data)
+    _BENCH.slower(read_typed(folder / "x.json", 1 << 20, Bench))
+
+
+def _read_race(data: bytes, folder: Path) -> None:
+    (folder / "x.json").write_bytes(data)
+    verified(folder / "x.json")[0].as_text()
+
+
+def _told(found: Bench | Race) -> Target:
+    stored, read = json.dumps(found.to_json()).encode(), _read_race
+    if isinstance(found, Bench):
+        read = _read_bench_file
+    strategy = encoded(wrong_json(json.loads(stored))) | changed(lambda: [stored])
+    return Target(type(found).__name__.lower(), read, strategy, lambda: [stored])
+
+
 GROUP_FILES = (
+    _told(_BENCH),
+    _told(_RACE),
     Target(
         "search-record",
         _read_search_record,

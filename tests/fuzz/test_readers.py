@@ -17,12 +17,15 @@ READS = {
     "open_regular",
     "read_bytes",
     "read_regular",
+    "read_typed",
     "read_whole",
     "read_text",
     "regular_lines",
 }
 SYSTEM = "of the system, or of this program"
+_LIBRARIES = {"np.load", "json.load", "yaml.load", "zipfile.ZipFile"}
 READERS = {
+    "api/racing.py": "race",
     "api/several.py": SYSTEM,
     "backends/cuda/libraries/kept.py": "plan",
     "backends/cuda/libraries/kernels.py": SYSTEM,
@@ -32,6 +35,7 @@ READERS = {
     "backends/onednn/host_memory.py": SYSTEM,
     "backends/tuning.py": SYSTEM,
     "backends/tuning_cache.py": "tuning",
+    "cli/bench.py": "bench",
     "cli/completion.py": "a search of a config for one word",
     "cli/early.py": "a search of a config for one word",
     "cli/importing.py": "names, one in each line, that a config then checks",
@@ -71,6 +75,7 @@ READERS = {
     "reports/doctor_gpu.py": SYSTEM,
     "reports/loggers/wandb.py": "what it has written itself; a failure ends no training",
     "reports/manual.py": SYSTEM,
+    "reports/new_tuned.py": SYSTEM,
     "reports/plots.py": "metrics",
     "reports/rate_curve.py": "metrics",
     "reports/run_page.py": "each section says by itself what it cannot read",
@@ -92,7 +97,9 @@ READERS = {
     "training/records/formats/run_log.py": "log",
     "training/records/runs.py": "latest",
     "training/records/formats/samples.py": "samples",
+    "training/records/formats/pytorch_file.py": "pytorch",
     "training/records/formats/weight_file.py": "weights",
+    "training/weights/hub.py": "hub",
 }
 
 
@@ -102,7 +109,7 @@ def _reads(source: str) -> Iterator[str]:
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             name = called.rpartition(".")[2]
-            if name in READS or called in ("np.load", "json.load", "yaml.load"):
+            if name in READS or called in _LIBRARIES:
                 yield called
 
 

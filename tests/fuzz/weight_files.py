@@ -1,22 +1,25 @@
-"""Safetensors files of other programs, from which a network takes its first weights, and
-calibrations."""
+"""Files of other programs, from which a network takes its first weights, and calibrations."""
 
 from __future__ import annotations
 
 import json
 import struct
+import zipfile
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dnnstack.datasets import Downloads
 from dnnstack.training.records.formats import calibration
 from dnnstack.training.records.formats.calibration import Calibration
+from dnnstack.training.weights import hub
 from dnnstack.training.weights.source import open_source
 from dnnstack.training.weights.start import begin
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
+from ..support import torch_files
 from .drawing import changed, encoded, wrong_json
 from .harness import Target
 
@@ -88,6 +91,78 @@ def _read(data: bytes, folder: Path) -> None:
     json.dumps(start.to_json(), allow_nan=False)
 
 
+# Instructions of pickles: sound ones, calls of what may not run, memory, depth and size.
+_SOUND = torch_files.tensor(torch_files.storage("Float", 24), 0, (3, 8), (8, 1))
+_STEPS = (
+    *(_SOUND, torch_files.MAPPING + b")R", torch_files.TENSOR, torch_files.PARAMETER, b"}", b"]"),
+    *(b"(", b")", b"t", b"\x85", b"\x86", b"\x87", b"u", b"s", b"e", b"a", b"R", b"b", b"Q", b"N"),
+    *(b"cos\nsystem\n" + torch_files.plain("touch ran") + b"\x85R", b"cbuiltins\neval\n", b"0"),
+    *(b"(S'touch ran'\nios\nsystem\n", b"cnumpy\nload\n", b"\x81", b"2", b"1", b"Pkey\n", b"\x93"),
+    *(b"q\x00", b"h\x00", b"r\xff\xff\xff\x7f", b"\x94", b"h\x00h\x00\x86q\x00" * 60, b"." * 3),
+    *(b"](" * 4000 + b"e" * 3999, b"(" * 9000, b")\x85" + b"\x85" * 9000, b"\x8b\xff\xff\xff\x7f"),
+    *(b"\x8b\x00\x10\x00\x00" + b"\x7f" * 4096, b"I" + b"9" * 5000 + b"\n", b"\x8a\xff1"),
+    *(b"X\xff\xff\xff\x7f", torch_files.plain("\ud800"), b"\x82\x01", b"B\xff\xff\xff\xffx", b"}("),
+)
+_NUMBERS = (0, 1, 2, 8, 24, -1, 2**31, 2**48, 2**63, 2**70, True, 0.5, None, "0", (3, 8), [3])
+
+
+@st.composite
+def _tensors(draw: st.DrawFn) -> bytes:
+    """A tensor, of whose type, count, entry, offset, shape and strides up to two are others."""
+    given: list[Any] = ["Float", 24, "0", 0, (3, 8), (8, 1)]
+    number = st.sampled_from(_NUMBERS)
+    others = (
+        *(st.sampled_from(("Half", "BFloat16", "Long", "Bool", "X")), number),
+        *(st.sampled_from(("1", "../0", 0)), number),
+        *(st.lists(number, max_size=4).map(tuple) | number,) * 2,
+    )
+    for place in draw(st.lists(st.integers(0, 5), max_size=2)):
+        given[place] = draw(others[place])
+    return torch_files.tensor(torch_files.storage(*given[:3]), *given[3:])
+
+
+@st.composite
+def _torch_files(draw: st.DrawFn) -> bytes:
+    kind = draw(st.integers(0, 3))
+    if kind == 0:
+        return draw(changed(lambda: [torch_files.REAL.read_bytes(), _sound_torch()]))
+    if kind == 1:
+        steps = draw(st.lists(st.sampled_from(_STEPS) | st.binary(max_size=4), max_size=12))
+        pickled = b"".join(steps)
+    elif kind == 2:
+        pickled = draw(changed(lambda: [torch_files.mapping(conv=_SOUND, model=b"}")]))
+    else:
+        pickled = torch_files.mapping(
+            **{"fc.weight": draw(_tensors()), "fc.bias": draw(_tensors())}
+        )
+    how = draw(st.sampled_from((0,) * 9 + (zipfile.ZIP_DEFLATED,)))
+    order = draw(st.sampled_from((b"little", b"big", b"?", b"\0" * 1_000_000)))
+    numbers = draw(st.binary(min_size=8, max_size=8)) * 12
+    entries = {"data/0": numbers, "byteorder": order}
+    return torch_files.torch_file(pickled, entries, how)
+
+
+@cache
+def _sound_torch() -> bytes:
+    pickled = torch_files.mapping(**{"fc.weight": _SOUND})
+    return torch_files.torch_file(pickled, {"data/0": struct.pack("<f", 0.5) * 24})
+
+
+_PIN = {"commit": "c" * 40, "sha256": "0" * 64, "bytes": 9}
+_CARD = {"pretrained_cfg": {"mean": [0.5] * 3, "std": [0.2] * 3, "input_size": [3, 64, 64]}}
+
+
+def _read_said(data: bytes, folder: Path) -> None:
+    """What a hub has said, as either of the files that keep it."""
+    (folder / "config.json").write_bytes(data)
+    known = hub.pretrained_beside(folder / "w.safetensors")
+    assert known is None or np.isfinite(known.preprocessing.scale).all()
+    (folder / "cache" / "weights" / "org" / "model").mkdir(parents=True)
+    (folder / "cache" / "weights" / "org" / "model" / "pin.json").write_bytes(data)
+    if known is None:
+        hub.from_hub("org/model", Downloads(offline=True))
+
+
 _SAID = Calibration("0" * 64, 0.9, 20, 0.95, (0.5, 0.4), (0.1, 0.05))
 
 
@@ -127,5 +202,12 @@ def _read_calibration(data: bytes, folder: Path) -> None:
 
 WEIGHT_FILES = (
     Target("weights", _read, _files(), lambda: [_sound()]),
+    Target("pytorch", _read, _torch_files(), lambda: [_sound_torch()]),
+    Target(
+        "hub",
+        _read_said,
+        encoded(wrong_json(_PIN) | wrong_json(_CARD)),
+        lambda: [json.dumps(_CARD).encode()],
+    ),
     Target("calibration", _read_calibration, _calibrations(), _sound_calibrations),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -158,6 +159,25 @@ def test_the_rest_under_muon_has_its_own_rule_and_rate() -> None:
     twice = train(Composition(Muon(Sgd(), rest_factor=2.0)), (*DENSE, FILTER))
     group = train(Composition(Sgd(), (Group(lr_factor=2.0),)), DENSE)
     np.testing.assert_array_equal(twice["dense_1.weight"], group["dense_1.weight"])
+
+
+def test_layers_are_trained_at_rates_that_fall_towards_the_input() -> None:
+    """A block counts once, what has no kernel with the layer before it, a frozen layer as well."""
+    stack = [
+        parameter("batch_norm_1.bias", (2,), "shift"),
+        FILTER,
+        parameter("batch_norm_2.weight", (2,), "scale"),
+        parameter("residual_1.conv2d_2.weight", (2, 2, 1, 1), "kernel"),
+        parameter("residual_1.conv2d_3.weight", (2, 2, 1, 1), "kernel"),
+        replace(parameter("conv2d_4.weight", (2, 2, 1, 1), "kernel"), frozen=True),
+        *DENSE,
+    ]
+    groups = (Group(kinds=("bias", "scale"), lr_factor=3.0),)
+    found = [each.lr_factor for each in assign(Sgd(), groups, stack, 0.5)]
+    assert found == [1 / 16, 1 / 8, 3 / 8, 1 / 4, 1 / 4, 1.0, 3.0]
+    assert {each.lr_factor for each in assign(Sgd(), (), stack)} == {1.0}
+    of_rest = assign(Muon(Sgd(), rest_factor=3.0), (), (FILTER, *DENSE, FILTER), 0.5)
+    assert [each.lr_factor for each in of_rest] == [0.5, 3.0, 3.0, 0.5]
 
 
 def test_what_is_frozen_for_good_has_no_state() -> None:

@@ -248,14 +248,14 @@ def _training() -> str:
     first = replace(progress, step=0, epoch=0.0, metrics=None, images_per_second=0.0)
     done = Summary(
         "finished", True, None, Path("runs/net"), source, 6, 20, 1.5, metrics, 4, metrics,
-        Best(4, 0.5, 0.1), 59.4, 9.95, 1234.5, None,
+        Best(4, 0.5, 0.1), 59.4, 9.95, 1234.5, None, saving_seconds=0.25,
     )  # fmt: skip
     ends = [
         done,
         replace(done, goal=True, training_step=6, best=Best(6, 0.5, 0.1)),
         replace(done, goal=False, early=False, checkpoint=None),
         replace(done, state="interrupted", goal=False, training=None, validation=None, best=None),
-        replace(done, images_per_second=0.0, validation_seconds=0.0),
+        replace(done, images_per_second=0.0, validation_seconds=0.0, saving_seconds=0.0),
     ]
     return joined(
         *("\n".join(beginning(each)) for each in (new, again, replace(again, resumed_from=None))),

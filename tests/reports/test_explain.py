@@ -121,31 +121,6 @@ def test_every_call_is_there_and_measuring_trains_nothing(tiny, backend, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("seconds", "counts"),
-    [
-        (0.2, [1] * 5),
-        # Of a fifth of a second half is enough, and only more than that.
-        (0.0125, [1, 2, 4, 8, *[16] * 5]),
-        (1e-9, [1, 2, 4, 8, 16, 32, 64, 128, *[200] * 5]),
-    ],
-)
-def test_steps_are_timed_in_series_that_are_long_enough(monkeypatch, seconds, counts):
-    """A step that takes so long is counted by these series, the last five of which are kept."""
-    now, ran = [0.0], []
-
-    def run(executable: object, count: int) -> None:
-        ran.append(count)
-        now[0] += count * seconds
-
-    begun: list[int] = []
-    stretch = SimpleNamespace(run=run, go_to=lambda executable, step: begun.append(step))
-    monkeypatch.setattr(report_module, "perf_counter", lambda: now[0])
-    found = report_module._step_seconds(None, stretch, lambda number: number)  # type: ignore[arg-type]
-    assert found == pytest.approx(seconds)
-    assert (ran, begun) == (counts, [0] * len(counts))
-
-
-@pytest.mark.parametrize(
     ("seconds", "counts"), [(0.25, [3, 4]), (0.26, [3]), (0.0, [3, 200]), (0.0049, [3, 200])]
 )
 def test_calls_are_timed_for_about_a_second(seconds, counts):

@@ -45,7 +45,8 @@ def only(folder: Path) -> RunReport:
 
 @pytest.mark.parametrize("state", ["finished", "interrupted", "failed"])
 def test_how_it_ended(tmp_path, state):
-    end = event("end", 25, state=state, training_seconds=5.0, error="Oops: x")
+    times = {"training_seconds": 5.0, "validation_seconds": 2.0, "saving_seconds": 0.5}
+    end = event("end", 25, state=state, **times, error="Oops: x")
     write(tmp_path, "net", START, TRAINED, BEST, WORSE, end)
     assert only(tmp_path).to_json() == {
         "run": "net",
@@ -63,6 +64,8 @@ def test_how_it_ended(tmp_path, state):
         "compressed": [],
         "versions": None,
         "measure": "accuracy",
+        "validation_seconds": 2.0,
+        "saving_seconds": 0.5,
     }
 
 
@@ -77,10 +80,15 @@ def test_without_an_end_it_died_unless_somebody_holds_it(tmp_path):
 
 
 def test_a_resume_begins_anew_and_adds_up(tmp_path):
-    end = event("end", 20, state="interrupted", training_seconds=3.0)
+    times = {"training_seconds": 3.0, "validation_seconds": 2.0, "saving_seconds": 0.5}
+    end = event("end", 20, state="interrupted", **times)
     again = event("resume", 20, time=500.0, total_steps=80)
-    path = write(tmp_path, "net", START, TRAINED, end, again, event("train", 30, seconds=1.5))
+    lines = (START, TRAINED, end, again, event("train", 30, seconds=1.5))
+    path = write(tmp_path, "net", *lines)
     report = only(tmp_path)
+    write(tmp_path / "ended", "net", *lines, {**end, "step": 40})
+    ended = only(tmp_path / "ended")
+    assert (ended.seconds, ended.validation_seconds, ended.saving_seconds) == (6.0, 4.0, 1.0)
     assert (report.state, report.step, report.total_steps) == ("died", 30, 80)
     assert (report.seconds, report.started) == (4.5, 100.0)
     with reopen_run(path, print):

@@ -24,7 +24,8 @@ def _moved(default: Any) -> Any:
 
 def _variants() -> dict[str, Loss]:
     found = {}
-    for kind, loss in LOSSES.items():
+    # Without a teacher it is the cross-entropy.
+    for kind, loss in (each for each in LOSSES.items() if each[0] != "distill"):
         first, *others = loss.kinds
         found[kind] = loss(target=first)
         for target in others:

@@ -26,6 +26,8 @@ class Request(BaseHTTPRequestHandler):
         self.server.owner.asked.append((self.path, self.headers.get("Range")))
         self.server.owner.answer(self)
 
+    do_HEAD = do_GET
+
     def give(self, status: int, body: bytes = b"", **headers: str) -> None:
         """A whole answer; ``Content_Length`` and others may be set to something else."""
         self.begin(status, **{"Content_Length": str(len(body)), **headers})

@@ -9,6 +9,8 @@ import numpy as np
 from dnnstack.backends.base import Array
 from dnnstack.graph.ops import UpdateFormula
 from dnnstack.optimizers.adagrad import AdagradUpdate
+from dnnstack.optimizers.lion import LionUpdate
+from dnnstack.optimizers.rmsprop import RmspropUpdate
 from dnnstack.optimizers.rules import ElementwiseRule
 
 
@@ -72,4 +74,10 @@ FORMULAS: dict[str, UpdateFormula] = {
     "adagrad-options": AdagradUpdate(0.1, 0.3, 1e-3),
     "adadelta": AdadeltaUpdate(),
     "sign": SignUpdate(),
+    "rmsprop": RmspropUpdate(),
+    "rmsprop-momentum": RmspropUpdate(0.9, 1e-3, 0.8),
+    "rmsprop-centered": RmspropUpdate(0.9, 1e-3, 0.0, True),
+    "rmsprop-options": RmspropUpdate(0.9, 1e-3, 0.8, True),
+    "lion": LionUpdate(),
+    "lion-options": LionUpdate(0.6, 0.8),
 }

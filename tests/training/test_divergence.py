@@ -263,6 +263,18 @@ def test_a_resume_goes_on_with_the_lower_rate(tiny, reference, spoil):
     assert other.tobytes() != one.arrays["dense_1.weight"].tobytes()
 
 
+def test_a_plateau_counts_once_though_it_is_seen_again(tiny, reference, spoil):
+    """Step 23 goes back to 18, before the fall at the validation of step 20."""
+    spoil(Conv2dBackwardFilter, np.nan, 23, "conv2d_1", rate_above=0.02)
+    lower = "train.reduce_on_plateau={patience: 1, threshold: 0.99, factor: 0.5}"
+    done = train(tiny(*ROLLBACK, lower), reference, NOWHERE)
+    logged = [entry for entry in log_of(done.run) if entry["event"] == "train"]
+    rates = {entry["step"]: entry["learning_rate"] for entry in logged}
+    np.testing.assert_allclose([rates[step] for step in (16, 20, 24)], [0.05, 0.025, 0.0125])
+    state = newest_checkpoint(done.run / "checkpoints").state
+    assert (state.rate_factor, state.factor) == (0.5, 0.125)
+
+
 def test_without_a_checkpoint_it_goes_back_to_the_start(tiny, reference, spoil):
     spoil(Conv2dBackwardFilter, np.nan, 3, "conv2d_1", rate_above=0.03)
     done = train(tiny(*ROLLBACK), reference, NOWHERE)
@@ -314,6 +326,24 @@ def test_momentum_and_best_go_back_too(tiny, reference, spoil):
     for name, array in one.arrays.items():
         assert array.tobytes() == two.arrays[name].tobytes(), name
     assert one.state.best == two.state.best
+
+
+@pytest.mark.parametrize("on_nan", ["stop", "rollback"])
+def test_the_best_that_is_held_is_the_last_good_one(tiny, reference, spoil, monkeypatch, on_nan):
+    """It is written before a rollback goes there, or before training ends with an error."""
+    spoil(Conv2dBackwardFilter, np.nan, 16, "conv2d_1", rate_above=0.03)
+    right = iter([8, 16, 8])
+    monkeypatch.setattr(Session, "validate", lambda *_: Metrics(1.0, next(right), 32))
+    saving = "checkpoint={every_epochs: 9, keep: 1, best: true}"
+    config, ear = tiny(*ROLLBACK, saving, f"train.on_nan={on_nan}"), Ear()
+    if on_nan == "stop":
+        with pytest.raises(NonFiniteError, match=r"checkpoint is \S+/step-10.safetensors"):
+            train(config, reference, NOWHERE, listener=ear)
+    else:
+        done = train(config, reference, NOWHERE, listener=ear)
+        assert "going back to step 10" in ear.notices[-1]
+        assert done.best == Best(20, 0.5, 1.0)
+    assert checkpoint_steps(folder_of(config)) == ([10] if on_nan == "stop" else [25, 20])
 
 
 def test_the_best_of_a_given_up_attempt_is_forgotten(tiny, reference, spoil, monkeypatch):

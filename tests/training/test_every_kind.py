@@ -32,7 +32,9 @@ ENDS = {
 }
 # Of a loss the end of the network, and the options beside the type.
 _TRAINED = cases(__file__, "trained")
-TRAINED = {loss: _TRAINED.get(loss, ("scores", "reduction: mean")) for loss in LOSSES}
+# One that needs a teacher has tests of its own.
+_ALONE = [loss for loss in LOSSES if loss != "distill"]
+TRAINED = {loss: _TRAINED.get(loss, ("scores", "reduction: mean")) for loss in _ALONE}
 
 
 def layers(loss: str) -> str:

@@ -168,7 +168,7 @@ def test_a_shortened_run_can_be_resumed_from_its_own_config(tmp_path, reference)
     assert any("step 30 is never reached" in text for text in heard)
 
 
-def test_pace_leaves_validation_out(monkeypatch):
+def test_pace_leaves_validation_and_saving_out(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("dnnstack.training.pace.perf_counter", lambda: now[0])
     pace = Pace(batch_size=10)
@@ -177,11 +177,13 @@ def test_pace_leaves_validation_out(monkeypatch):
     now[0] += 2.0
     pace.ran(4, 2.0)
     assert pace.chunk == 1
-    now[0] += 6.0
-    pace.validated(6.0)
+    now[0] += 5.0
+    pace.validated(5.0)
+    now[0] += 1.0
+    pace.saved(1.0)
     assert pace.images_per_second == 20.0
     assert pace.training_seconds == 2.0
-    assert pace.validation_seconds == 6.0
+    assert (pace.validation_seconds, pace.saving_seconds) == (5.0, 1.0)
     assert pace.seconds_left(56) == 56 * 8.0 / 4
     pace.next_window()
     assert pace.images_per_second == 20.0

@@ -321,9 +321,12 @@ def test_a_gpu_trains_and_evaluates_as_the_reference(precision, share, cuda):
 @pytest.mark.cuda
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
-def test_a_gpu_does_so_where_streams_share_the_work(precision, share, cuda, monkeypatch):
+def test_a_gpu_does_so_where_streams_share_the_work_and_activations_memory(
+    precision, share, cuda, monkeypatch
+):
     from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 
     choices = {**DEFAULT_CHOICES[precision], "streams": "3"}
     monkeypatch.setitem(DEFAULT_CHOICES, precision, choices)
-    assert_all_alike({"cuda": (Compiling(cuda, precision=precision), precision)}, share)
+    backend = Compiling(cuda, precision=precision, share_memory=True)
+    assert_all_alike({"cuda": (backend, precision)}, share)

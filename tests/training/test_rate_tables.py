@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Backend
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.datasets import describe
@@ -91,3 +92,23 @@ def test_a_milestone_of_a_groups_schedule_is_named_with_its_path(tiny):
     group = "{kind: bias, schedule: {type: multistep, milestones: [99]}}"
     with pytest.raises(ConfigError, match=r"^optimizer\.groups\.0\.schedule\.milestones: step 99"):
         make_plan(tiny(f"optimizer.groups=[{group}]"), 200)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        (),
+        ("share={bits: {'*.weight': 3}}",),
+        ("train.accumulate=4", "optimizer.momentum=0.9"),
+    ],
+)
+def test_a_decay_by_layers_is_that_of_a_group(tiny: Make, backend: Backend, more: list[str]):
+    found = []
+    for text in ("layer_decay=0.5", "groups=[{parameters: conv2d*, lr_factor: 0.5}]"):
+        session = session_of(tiny(*more, f"optimizer.{text}", "run.tune=false"), backend)
+        session.run(3)
+        found.append(session.arrays())
+        session.close()
+    decayed, grouped = found
+    for name, array in grouped.items():
+        assert array.tobytes() == decayed[name].tobytes(), name

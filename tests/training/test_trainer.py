@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from dnnstack.common.errors import CheckpointError, DatasetError, NonFiniteError, ShapeError
 from dnnstack.configs import effective_yaml, parse_config
+from dnnstack.reports.history import History
 from dnnstack.training.listener import Listener, Progress, Started
 from dnnstack.training.records.formats import store as checkpoint_store
 from dnnstack.training.records.formats.state import Metrics
@@ -66,7 +67,14 @@ def test_what_a_run_leaves_behind(tiny, backend):
         *("train", "train", "validation", "checkpoint"),
         "end",
     ]
-    assert log_of(run)[-1]["state"] == "finished"
+    end = log_of(run)[-1]
+    assert end["state"] == "finished"
+    times = ("training_seconds", "validation_seconds", "saving_seconds")
+    assert [end[name] for name in times] == [getattr(summary, name) for name in times]
+    assert min(end[name] for name in times) > 0.0
+    history = History.of(summary)
+    assert history.seconds == sum(end[name] for name in times)
+    assert (history.validation_seconds, history.saving_seconds) == tuple(end[n] for n in times[1:])
     rows = [line.split(",") for line in (run / "metrics.csv").read_text().splitlines()[1:]]
     assert [(row[0], row[2]) for row in rows] == [
         *(("4", "train"), ("8", "train"), ("10", "validation")),

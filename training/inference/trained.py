@@ -21,7 +21,7 @@ from ...configs.plugins import changed_plugins
 from ...datasets import DatasetInfo
 from ...graph.graph import Graph
 from ...graph.quantization import products, quantized
-from ..assemble import build_network, data_folder, is_of_pictures
+from ..assemble import build_network, data_folder, data_of, is_of_pictures
 from ..network import Network
 from ..records.formats.calibration import Trust, read_trust, trust_path
 from ..records.formats.checkpoint import Checkpoint
@@ -48,7 +48,7 @@ class Trained:
         """Raises CheckpointError or ConfigError if the parts do not fit each other."""
         origin = checkpoint.provenance
         config = parse_config(origin.config, f"{checkpoint.path} (its config)")
-        return cls(checkpoint, config, build_network(config, data_of(checkpoint), checkpoint.path))
+        return cls(checkpoint, config, build_network(config, data_of(origin), checkpoint.path))
 
     def trusted(self, notice: Callable[[str], None]) -> Trained:
         """The same network with the calibration that lies beside its checkpoint, if one does, else
@@ -80,7 +80,7 @@ class Trained:
     @property
     def data(self) -> DatasetInfo:
         """What the checkpoint says of the data set of its training."""
-        return data_of(self.checkpoint)
+        return data_of(self.checkpoint.provenance)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -199,12 +199,6 @@ def check_folders(checkpoint: Checkpoint, config: RunConfig) -> None:
                 "run, so they are not read; copy it into a run's folder with config.yaml if you "
                 "know where it comes from"
             )
-
-
-def data_of(checkpoint: Checkpoint) -> DatasetInfo:
-    origin = checkpoint.provenance
-    facts = (origin.dataset, _picture(origin.input_shape), origin.classes, None, None)
-    return DatasetInfo(*facts, floats=origin.floats, kind=origin.kind)
 
 
 def _picture(shape: tuple[int, ...]) -> tuple[int, int, int]:

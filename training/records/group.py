@@ -12,10 +12,11 @@ from typing import Annotated, Literal
 from annotated_types import MaxLen
 
 from ...common.errors import CheckpointError
-from ...common.files import atomic_write, make_folder, read_regular
+from ...common.files import atomic_write, make_folder
 from ...common.locks import NO_LOCKS, lock
 from ...common.records import dataclass
-from ...common.typed_json import Name, from_json
+from ...common.typed_json import Name
+from .formats.record import read_typed
 from .resume import Resume, open_resume
 from .runs import COMPRESSION, GROUP, LONGEST_CONFIG, config_name, is_bare, newest_first
 
@@ -50,11 +51,7 @@ def is_group(path: Path) -> bool:
 
 def read_group(path: Path) -> Group:
     """The record of a group. Raises CheckpointError."""
-    try:
-        return from_json(read_regular(path / GROUP, LONGEST_CONFIG), Group)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise CheckpointError(f"{path / GROUP}: cannot be read: {reason}") from None
+    return read_typed(path / GROUP, LONGEST_CONFIG, Group)
 
 
 def write_group(path: Path, group: Group) -> None:

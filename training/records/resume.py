@@ -160,6 +160,10 @@ def as_begun(resume: Resume, config: RunConfig, notice: Callable[[str], None]) -
             f"init_from: {wanted.source} is not read, because a resumed run goes on with "
             "its own weights"
         )
+    teacher = getattr(begun.loss, "teacher", "")
+    if teacher and config.loss.type == begun.loss.type:
+        loss = config.loss.model_copy(update={"teacher": teacher})
+        config = config.model_copy(update={"loss": loss})
     return settled(config.model_copy(update={"init_from": begun.init_from}), begun)
 
 

@@ -18,7 +18,7 @@ from ...graph.graph import Shape
 from ..network import Network
 from ..preprocessing import Preprocessing
 from ..records.formats.provenance import BegunFrom, Provenance
-from ..records.formats.pytorch_names import is_counter, our_name
+from ..records.formats.pytorch_names import has_norms, is_counter, our_name
 from .source import Offered, Source
 
 _LOG = logging.getLogger("dnnstack.training")
@@ -46,7 +46,7 @@ class Start:
 
     ``values``: the arrays that were taken, by our names; ``names``: those that they have in the
     file. ``new``: the arrays of the network that are initialised; ``left``: those of the file that
-    the network has no place for.
+    the network has no place for. ``preprocessing``: of what the weights were trained on, if known.
     """
 
     origin: BegunFrom
@@ -55,6 +55,7 @@ class Start:
     new: tuple[Difference, ...]
     left: tuple[Difference, ...]
     trained: Provenance | None = None
+    preprocessing: Preprocessing | None = None
 
     def doubts(
         self, network: Network, scaling: Preprocessing, classes: Sequence[str]
@@ -71,6 +72,13 @@ class Start:
                 f"{listed(untrained, _LISTED)}; "
                 "freeze only what was taken"
             )
+        if self.preprocessing is not None and not alike(self.preprocessing, scaling):
+            mean, std = ([round(n, 4) for n in side] for side in self.preprocessing.mean_and_std())
+            own = f", {{mean: {mean}, std: {std}}}," if self.trained is None else ","
+            yield (
+                f"{self.origin.path} was trained on pixels of another scale than data.normalize "
+                f"gives; with its own{own} the weights suit better"
+            )
         last = network.parameters()[-1].tensor.name
         anew = f"to begin it anew: --set init_from.skip={last.rpartition('.')[0]}.*"
         if self.trained is None:
@@ -78,11 +86,6 @@ class Start:
                 text = "the last layer is taken too, for classes that the file does not name"
                 yield f"{text}; {anew}"
             return
-        if not _alike(self.trained.preprocessing, scaling):
-            yield (
-                f"{self.origin.path} was trained on pixels of another scale than data.normalize "
-                "gives; with its own, the weights suit better"
-            )
         if last in self.values and self.trained.classes != tuple(classes):
             yield (
                 f"the last layer is taken too, although it was trained for other classes: "
@@ -143,19 +146,20 @@ def begin(source: Source, shapes: Mapping[str, Shape], skip: Sequence[str]) -> S
             "dnnstack help finetuning says which names are known",
         )
     origin = BegunFrom(str(source.path.absolute()), source.sha256, source.layout, len(values))
-    return Start(origin, values, names, tuple(new), tuple(left), source.trained)
+    known = source.trained, source.preprocessing
+    return Start(origin, values, names, tuple(new), tuple(left), *known)
 
 
 def _placed(source: Source, shapes: Mapping[str, Shape]) -> tuple[dict[str, str], list[Difference]]:
     """Our name of each array that the network has, with the file's; and the arrays without."""
     offered: dict[str, str] = {}
-    left = []
+    left, norms = [], has_norms(source.arrays)
     for theirs, each in source.arrays.items():
         name = theirs
         if source.layout == "pytorch" and theirs not in shapes:
             if is_counter(theirs):
                 continue
-            name = our_name(theirs)
+            name = our_name(theirs, norms)
         if name not in shapes:
             left.append(Difference(theirs, each.shape, "the network has none"))
         elif name in offered:
@@ -199,7 +203,7 @@ def _read(source: Source, theirs: str, shape: Shape) -> NDArray[np.float32]:
     return array
 
 
-def _alike(one: Preprocessing, other: Preprocessing) -> bool:
+def alike(one: Preprocessing, other: Preprocessing) -> bool:
     """Whether black and white become the same numbers, up to a hundredth of their distance."""
     if len(one.scale) != len(other.scale):
         return False

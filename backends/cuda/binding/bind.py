@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import cycle
 from math import prod
 from typing import Any, TypeVar
 
@@ -30,6 +32,7 @@ from .early_sums import changes, early_sums, only_gradients
 from .launch_list import LaunchList
 from .launches import Stream
 from .layouts import Geometry, bf16_tensors
+from .reuse import Reuse
 from .slices import Slices, places_of, sum_of_rows, table_of
 from .store import Store
 
@@ -57,13 +60,14 @@ def binds(
 @dataclass(frozen=True)
 class Arithmetic:
     """exact: no operand rounded to TF32; dtype: the type of activations and copies of weights;
-    lecture: the calls of training are those of lecture.py."""
+    lecture: the calls of training are those of lecture.py; share: activations share memory."""
 
     exact: bool
     dtype: Number
     deterministic: bool
     fusion: bool
     lecture: bool = False
+    share: bool = False
 
     @classmethod
     def of(cls, precision: Precision, fusion: bool, deterministic: bool = True) -> Arithmetic:
@@ -100,6 +104,8 @@ class Binder(LaunchList):
         self.graph, self.store, self.arithmetic, self.choices = graph, store, arithmetic, choices
         self.geometry = Geometry(choices, arithmetic.dtype)
         self.buffers = store.gradients(graph.name)
+        wait = partial(self.join, range(len(streams)))
+        self.reuse = Reuse(graph, self._ops if arithmetic.share else (), store.zeros, wait)
         self.convolutions: dict[str, ConvGraph] = {}
         # By the name of a choice: other ways to compute a convolution or a product, each with what
         # its choices begin with, and how long a kernel takes that must finish a library's result.
@@ -129,20 +135,17 @@ class Binder(LaunchList):
         # last of what comes before the first update.
         before = [op for op in self.graph.ops if not changes(op)]
         aside = {id(op) for op in before[:-1] if op.outputs and only_gradients(op)}
-        turn = 0
+        lanes = cycle(range(1, self.lanes))
         self.current = self.lanes - 1
         for op in self.graph.ops:
             if type(op) in PREPARATIONS:
                 self._op = op
                 self.join([0])
                 PREPARATIONS[type(op)](self, op)
-        for op in self._ops:
+        for op in self.reuse.counted(self._ops, self.steps):
             if id(op) in self.decisions.merged:
                 continue
-            self.current = 0
-            if id(op) in aside and self.lanes > 1:
-                self.current = 1 + turn % (self.lanes - 1)
-                turn += 1
+            self.current = next(lanes, 0) if id(op) in aside else 0
             self._op = op
             if self._needs_sums(op) and not self.adds_up_itself(op):
                 self.add_up()
@@ -268,7 +271,7 @@ class Binder(LaunchList):
         """
         layout = layout or self.planned(tensor) or plain(tensor.shape, tensor.dtype)
         if tensor not in self.buffers:
-            self.buffers[tensor] = self.store.zeros(layout)
+            self.buffers[tensor] = self.reuse.room(tensor, layout)
         held = self.buffers[tensor]
         if not held.layout.same(layout):
             raise ShapeError(f"{tensor.name}: laid out {held.layout}, not {layout}")
@@ -282,6 +285,7 @@ class Binder(LaunchList):
     def alias(self, tensor: Tensor, buffer: Buffer, layout: Layout) -> None:
         """Let a tensor share another's bytes."""
         self.buffers[tensor] = Buffer(buffer.array, layout)
+        self.reuse.join(tensor, buffer)
 
     def convert(self, source: Buffer, target: Buffer, name: str) -> None:
         """Copy between layouts, in the order of the target's memory."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import urllib.error
 from collections.abc import Callable
+from email.message import Message
 
 import pytest
 from dnnstack.common.errors import DatasetError
+from dnnstack.datasets import transfer
 
 from ...support.https_server import Answer, Request, nothing_for, serving
 from ...support.mirrors import CONTENT, FILE, Heard, check, failure, fetch, left, whole
@@ -166,3 +169,33 @@ def test_a_part_that_is_a_pipe_is_not_waited_for(folder, part):
     os.mkfifo(part)
     with serving(whole) as server:
         assert "set.bin.part: " in failure(folder, server.url)
+
+
+def busy(request: Request) -> None:
+    request.give(503, Retry_After="0")
+
+
+def test_a_busy_mirror_is_left_for_the_next_and_the_last_is_asked_again(folder):
+    with serving(busy) as first, serving(busy) as last:
+        assert "answers 503 Service Unavailable" in failure(folder, first.url, last.url)
+        assert (len(first.asked), len(last.asked)) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "pause"),
+    [(429, "7", 7), (503, "61", 60), (503, "Wed, 21 Oct", 1.0), (429, None, 1.0), (500, "7", None)],
+)
+def test_how_long_a_busy_server_is_left_alone(code, said, pause):
+    headers = Message()
+    if said is not None:
+        headers["Retry-After"] = said
+    error = urllib.error.HTTPError("https://localhost", code, "busy", headers, None)
+    assert transfer._explained(error, 1.0).pause == pause
+
+
+def test_who_waits_for_a_busy_server_can_end_it():
+    def ask() -> None:
+        raise transfer.TransferError("busy", pause=60)
+
+    with pytest.raises(KeyError, match="stop"):
+        transfer.patiently(ask, lambda: {}["stop"])

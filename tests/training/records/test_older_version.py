@@ -180,9 +180,11 @@ def test_a_resume_ends_in_the_same_bits(continued):
 
 @pytest.mark.parametrize("name", sorted(each.name for each in (OLDER / "configs").iterdir()))
 def test_packaged_configs_read_as_before(name):
-    """But for its first line, which names the file: what ``dnnstack config`` prints."""
+    """But for its first line, which names the file: what ``dnnstack config`` prints. An interval
+    of checkpoints that a file does not give was one epoch, and is settled by the training now."""
     text = effective_yaml(load_config(name, ()).config)
-    assert text == (OLDER / "configs" / name).read_text()
+    before = (OLDER / "configs" / name).read_text()
+    assert text in (before, before.replace("checkpoint: {every_epochs: 1, ", "checkpoint: {"))
 
 
 def test_configs_of_runs_read_as_before():

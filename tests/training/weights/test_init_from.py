@@ -237,7 +237,7 @@ def test_what_cannot_be_read_ends_it_before_there_is_a_run(
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
     Path("damaged.safetensors").write_bytes(b"x" * 100)
-    Path("model.pth").write_bytes(b"x")
+    Path("model.pth").write_bytes(b"\x80\x02x")
     data = bytearray(base.path.read_bytes())
     data[-1] ^= 1
     Path("cut.safetensors").write_bytes(data)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import CheckpointError, ConfigError
 from dnnstack.training.preprocessing import Preprocessing
-from dnnstack.training.records.formats.pytorch_names import our_name
+from dnnstack.training.records.formats.pytorch_names import has_norms, our_name, their_names
 from dnnstack.training.weights.source import open_source
-from dnnstack.training.weights.start import Start, _alike, begin
+from dnnstack.training.weights.start import Start, alike, begin
 
 from ...support.stored import cases
 from .files import entry, raw, written
@@ -163,7 +163,30 @@ def test_vgg16_has_a_place_for_every_array_of_torchvision():
     assert {our_name(name) for name in theirs} == learned
 
 
+def test_vgg16_with_batch_norms_has_places_of_its_own(tmp_path):
+    places = (0, 3, 7, 10, 14, 17, 20, 24, 27, 30, 34, 37, 40)
+    names = [f"{stage}_{n}" for stage, count in enumerate((2, 2, 3, 3, 3), 1) for n in range(count)]
+    ours = {
+        f"features.{at + k}": f"{kind}{name[:-1]}{int(name[-1]) + 1}"
+        for at, name in zip(places, names, strict=True)
+        for k, kind in ((0, "conv"), (1, "bn"))
+    }
+    theirs = [f"module.{each}.running_mean" for each in ours] + ["module.head.fc.running_mean"]
+    assert has_norms(theirs)
+    wanted = [f"{each}.running_mean" for each in (*ours.values(), "fc8")]
+    assert [our_name(each, True) for each in theirs] == wanted
+    back = {f"{our}.weight": f"{place}.weight" for place, our in ours.items()}
+    assert their_names(back) == back
+    path = written(
+        tmp_path / "x.safetensors",
+        features__1__running_mean=np.ones(2),
+        features__3__weight=np.ones((2, 2)),
+    )
+    shapes = {"bn1_1.running_mean": (2,), "conv1_2.weight": (2, 2)}
+    assert set(start_of(path, shapes).values) == {*shapes}
+
+
 def test_what_differs_by_a_hundredth_of_black_to_white_is_alike():
     one = Preprocessing((100 / 255,), (0.0,))
-    assert [_alike(one, Preprocessing((100 / 255,), (by,))) for by in (1.0, 1.1)] == [True, False]
-    assert not _alike(one, Preprocessing((100 / 255,) * 3, (0.0,) * 3))
+    assert [alike(one, Preprocessing((100 / 255,), (by,))) for by in (1.0, 1.1)] == [True, False]
+    assert not alike(one, Preprocessing((100 / 255,) * 3, (0.0,) * 3))

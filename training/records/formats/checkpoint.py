@@ -161,7 +161,7 @@ def encode(arrays: Arrays, state: State, provenance: Provenance) -> list[bytes |
         if array.dtype != np.float32:
             raise ValueError(f"'{name}' is {array.dtype}, a checkpoint holds float32")
     said = {**state.to_json(), **provenance.to_json()}
-    keys = (*_KEYS, *(key for key in OPTIONAL if key in said))
+    keys = (*_KEYS, *(key for key in ("plateau", *OPTIONAL) if key in said))
     table = {"format": FORMAT, **{key: said[key] for key in keys}, "sha256": _ZEROS.decode()}
     text = json.dumps(table, separators=(",", ":"), allow_nan=False)
     # safetensors writes the memory of a non-contiguous array as if it were contiguous.

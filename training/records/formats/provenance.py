@@ -22,7 +22,7 @@ _MOST_OVERRIDES, _LONGEST_OVERRIDE = 1 << 10, 1 << 16
 # Those that many checkpoints do not have.
 OPTIONAL = (
     *("begun_from", "shared_parts", "overrides", "pixel_bits", "numerics", "samples"),
-    *("kind", "floats", "columns"),
+    *("kind", "floats", "columns", "taught_by"),
 )
 Side = Annotated[int, Interval(ge=1, le=1 << 20)]
 
@@ -53,7 +53,7 @@ class Provenance:
     ``numerics``: see ``NUMERICS``.
     ``samples``: ``mark`` of those that the run was begun with, if that was recorded. ``kind``: of
     the targets, whose names ``classes`` are. ``floats``: samples are float32.
-    ``columns``: of a table in a file.
+    ``columns``: of a table in a file. ``taught_by``: where ``loss.teacher`` led to.
     """
 
     steps_per_epoch: Count
@@ -76,6 +76,7 @@ class Provenance:
     kind: Kind = "class"
     floats: bool = False
     columns: Columns | None = None
+    taught_by: BegunFrom | None = None
 
     @property
     def known(self) -> Depth | Columns:
@@ -90,6 +91,7 @@ class Provenance:
             "versions": dict(self.versions),
             "begun_from": self.begun_from and vars(self.begun_from),
             "columns": self.columns and asdict(self.columns),
+            "taught_by": self.taught_by and vars(self.taught_by),
         }
         # Without what there is nothing to say of, as before there was such.
         return {

@@ -14,6 +14,9 @@ connected layers as convolutions, whose filters are those rows in another shape:
     pre_logits.fc1.weight           fc6.weight
     head.fc.weight                  fc8.weight
 
+With batch norms, whose names here are ``bn1_1`` and so on, it counts these too: ``features.3`` is
+then ``conv1_2``.
+
 Filters (filters, channels, height, width), matrices (outputs, inputs) and statistics are stored in
 the same order in both.
 """
@@ -28,20 +31,7 @@ _WRAPPER = "module."
 _COUNTER = "num_batches_tracked"
 _BLOCK = re.compile(r"layer(\d+)\.(\d+)\.(?:downsample\.([01])(?=\.))?")
 _OUR_BLOCK = re.compile(r"^layer(\d+)\.block_(\d+)\.(?:downsample\.(conv|bn)(?=\.))?")
-_PLACES = {
-    "features.0": "conv1_1",
-    "features.2": "conv1_2",
-    "features.5": "conv2_1",
-    "features.7": "conv2_2",
-    "features.10": "conv3_1",
-    "features.12": "conv3_2",
-    "features.14": "conv3_3",
-    "features.17": "conv4_1",
-    "features.19": "conv4_2",
-    "features.21": "conv4_3",
-    "features.24": "conv5_1",
-    "features.26": "conv5_2",
-    "features.28": "conv5_3",
+_DENSE = {
     "classifier.0": "fc6",
     "classifier.3": "fc7",
     "classifier.6": "fc8",
@@ -51,12 +41,36 @@ _PLACES = {
 }
 
 
-def our_name(theirs: str) -> str:
-    """The name in a network that ships here; names that have no other are returned as they are."""
+def _places(norms: bool) -> dict[str, str]:
+    """Our layer at each place of VGG-16; with ``norms`` there is one after each convolution."""
+    found, at = {}, 0
+    for stage, count in enumerate((2, 2, 3, 3, 3), 1):
+        for number in range(1, count + 1):
+            found[f"features.{at}"] = f"conv{stage}_{number}"
+            if norms:
+                found[f"features.{at + 1}"] = f"bn{stage}_{number}"
+            at += 3 if norms else 2
+        at += 1
+    return found | _DENSE
+
+
+_PLACES = {norms: _places(norms) for norms in (False, True)}
+
+
+def has_norms(theirs: Collection[str]) -> bool:
+    """Whether these are the names of a VGG with batch norms."""
+    return any(name.endswith("features.1.running_mean") for name in theirs)
+
+
+def our_name(theirs: str, norms: bool = False) -> str:
+    """The name in a network that ships here; names that have no other are returned as they are.
+
+    norms: see ``has_norms``.
+    """
     name = theirs.removeprefix(_WRAPPER)
     layer, _, last = name.rpartition(".")
-    if layer in _PLACES:
-        return f"{_PLACES[layer]}.{last}"
+    if layer in _PLACES[norms]:
+        return f"{_PLACES[norms][layer]}.{last}"
     return _BLOCK.sub(_in_block, name, count=1) if _BLOCK.match(name) else name
 
 
@@ -64,7 +78,8 @@ def their_names(ours: Collection[str]) -> dict[str, str]:
     """torchvision's name for each name of a network that ships here; others stay as they are."""
     # Other networks have an fc6 too.
     is_vgg = any(name.startswith("conv1_1.") for name in ours)
-    places = {place: layer for layer, place in reversed(_PLACES.items())} if is_vgg else {}
+    known = _PLACES["bn1_1.weight" in ours] if is_vgg else {}
+    places = {place: layer for layer, place in reversed(known.items())}
     found = {}
     for name in ours:
         layer, _, last = name.rpartition(".")

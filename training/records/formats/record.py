@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from ....common.errors import CheckpointError, explaining
-from ....common.files import atomic_write, open_regular
+from ....common.files import atomic_write, open_regular, read_regular
 from ....common.machine import main_memory
+from ....common.typed_json import from_json
 
+T = TypeVar("T")
 NO_RECORD = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EBADF, errno.EFBIG, errno.ENXIO)
 """Where a file of a run is missing, a link, no regular file, or longer than any such file."""
 
@@ -21,6 +23,15 @@ def write_record(run: Path, name: str, content: bytes) -> None:
     advice = "free some space, or make the folder writable, then resume"
     with explaining(run / name, "cannot be written", advice):
         atomic_write(run / name, content)
+
+
+def read_typed(path: Path, most: int, kind: type[T]) -> T:
+    """What a file of JSON of at most ``most`` bytes says. Raises CheckpointError."""
+    try:
+        return from_json(read_regular(path, most), kind)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise CheckpointError(f"{path}: cannot be read: {reason}") from None
 
 
 def read_whole(path: Path, longest_header: int | None = None) -> bytes:
@@ -40,7 +51,6 @@ def read_whole(path: Path, longest_header: int | None = None) -> bytes:
         return file.read()
 
 
-T = TypeVar("T")
 Tell = Callable[[str], None]
 
 FileMarks = tuple[int, int, int] | None

@@ -172,6 +172,8 @@ class Line:
     epoch: Finite | None = None
     seconds: Finite | None = None
     training_seconds: Finite | None = None
+    validation_seconds: Finite | None = None
+    saving_seconds: Finite | None = None
     best: bool = False
     accuracy: Finite | None = None
     r2: Finite | None = None

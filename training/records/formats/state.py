@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from ....common.records import dataclass
 from ....common.targets import LOWER_IS_BETTER, r2_of
 from ....common.typed_json import Count, Finite
+from .plateau import Plateau
 
 if TYPE_CHECKING:
-    from ....configs.schema.run import GoalConfig, TrainConfig
+    from ....configs.schema.run import RunConfig, TrainConfig
+    from ....configs.schema.training import GoalConfig
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,8 @@ class State:
     ``sums`` are the running (loss, right answers, samples) since the log line of step
     ``window_start``. ``unimproved`` counts the validations since ``best``; ``validation_due``: that
     of this step is still to come. The rates of the schedule are multiplied by ``rate_factor``,
-    lowered at each of the ``rollbacks``. ``measured``: accuracy and loss as last compared with the
-    goal.
+    lowered at each of the ``rollbacks``, and by the factor of ``plateau``. ``measured``: accuracy
+    and loss as last compared with the goal.
     """
 
     step: Count
@@ -136,6 +138,12 @@ class State:
     rate_factor: Finite = 1.0
     rollbacks: Count = 0
     measured: tuple[Finite, Finite] | None = None
+    plateau: Plateau | None = None
+
+    @property
+    def factor(self) -> float:
+        """What the rates of the schedule are multiplied by."""
+        return self.rate_factor * (1.0 if self.plateau is None else self.plateau.factor)
 
     def validated(self, found: Metrics, by_loss: bool = False) -> State:
         """The state after a validation at this step, which may become the best one."""
@@ -151,6 +159,19 @@ class State:
             best = Best(self.step, found.accuracy, found.loss, found.measure, by, found.value)
             return replace(self, best=best, unimproved=0, validation_due=False)
         return replace(self, unimproved=self.unimproved + 1, validation_due=False)
+
+    def slowed(self, found: Metrics, config: RunConfig) -> State:
+        """The state after a validation, whose rates fall if the config says so of a plateau."""
+        wanted, by = config.train.reduce_on_plateau, found.by or found.measure
+        if wanted is None:
+            return self
+        value = found.value if found.by else found.accuracy
+        if "loss" in (wanted.by, config.checkpoint.best_by):
+            by, value = "loss", found.loss
+        if value is not None and by in LOWER_IS_BETTER:
+            value = -value
+        plateau = (self.plateau or Plateau()).after(by, value, wanted, config.optimizer.lr)
+        return replace(self, plateau=plateau)
 
     def out_of_patience(self, patience: int | None) -> bool:
         """Whether the last ``patience`` validations brought no improvement."""
@@ -170,7 +191,9 @@ class State:
         return enough and (goal.loss is None or loss <= goal.loss)
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "best": self.best.to_json() if self.best else None}
+        found = {**vars(self), "best": self.best.to_json() if self.best else None}
+        plateau = found.pop("plateau")
+        return found if plateau is None else {**found, "plateau": vars(plateau)}
 
 
 START = State(0, 0, (0.0, 0.0, 0.0), None)

@@ -14,7 +14,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import field
 from pathlib import Path
 
@@ -265,14 +265,18 @@ class Place:
     fault: str = ""
 
 
+Save = tuple[Arrays, State]
+
+
 @dataclass
 class CheckpointWriter:
-    """Writes checkpoints in one background thread, at most one at a time.
+    """Writes checkpoints in one background thread, one after the other.
 
     All of them say ``provenance``. ``place`` says before each write where it goes, by default to
     ``folder``. ``save`` takes arrays that nobody changes any more; ``before``
     runs in the thread before each write, and an OSError of it is one of the write. An error of the
-    thread is raised, as CheckpointError, by the next call of ``check``, ``save`` or ``wait``.
+    thread is raised, as CheckpointError, by the next call of ``check``, ``save`` or ``wait``; what
+    waited for that write is not written.
     """
 
     folder: Path
@@ -284,14 +288,29 @@ class CheckpointWriter:
     place: Callable[[], Place] | None = None
     _thread: threading.Thread | None = field(default=None, init=False)
     _error: Exception | None = field(default=None, init=False)
+    _waiting: list[Save] = field(default_factory=list, init=False)
+    _turn: threading.Condition = field(default_factory=threading.Condition, init=False)
 
-    def save(self, arrays: Arrays, state: State) -> None:
-        """Start a write, after waiting for the previous one."""
-        self.wait()
-        self._thread = threading.Thread(
-            target=self._write, args=(arrays, state), name="checkpoint", daemon=True
-        )
-        self._thread.start()
+    def save(self, *saves: Save) -> None:
+        """Write these, in rising order of steps, after those that are being written.
+
+        They wait without holding up the caller. Only if others that must be kept wait already is
+        the caller held up, until the write before those has ended.
+        """
+        newest, best = saves[-1][1], None
+        with self._turn:
+            if self.keep == 1:
+                # The newest would delete all others at once.
+                best = newest.best.step if self.keep_best and newest.best is not None else None
+                lasting = {best, *self.snapshots}
+                self._waiting = [each for each in self._waiting if each[1].step in lasting]
+            self._turn.wait_for(lambda: all(state.step == best for _, state in self._waiting))
+            self.check()
+            self._waiting += saves
+            if self._thread is None:
+                thread = threading.Thread(target=self._work, name="checkpoint", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def check(self) -> None:
         """Raise the error of a write that has failed; does not wait."""
@@ -305,24 +324,36 @@ class CheckpointWriter:
             raise error
 
     def wait(self) -> None:
-        """Wait for the outstanding write; raise its error."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        """Wait for all outstanding writes; raise their error."""
+        with self._turn:
+            self._turn.wait_for(lambda: self._thread is None)
         self.check()
 
-    def _write(self, arrays: Arrays, state: State) -> None:
+    def _work(self) -> None:
+        """Write what waits, until nothing does."""
+        while True:
+            with self._turn:
+                saves, self._waiting = self._waiting, []
+                self._turn.notify_all()
+                if not saves:
+                    self._thread = None
+                    return
+            self._write(saves)
+
+    def _write(self, saves: Sequence[Save]) -> None:
         try:
             self.before()
             place = self.place() if self.place is not None else Place(self.folder)
             make_folder(place.folder)
             kept = (self.keep, self.keep_best, self.snapshots)
-            write_checkpoint(place.folder, arrays, state, self.provenance, *kept)
+            for arrays, state in saves:
+                write_checkpoint(place.folder, arrays, state, self.provenance, *kept)
             if place.fault:
                 run = place.folder.parent
                 raise CheckpointError(
-                    f"{place.fault}; step {state.step} is saved in {run}; continue with --resume "
-                    f"{run}"
+                    f"{place.fault}; step {saves[-1][1].step} is saved in {run}; continue with "
+                    f"--resume {run}"
                 )
         except Exception as error:
-            self._error = error
+            with self._turn:
+                self._error, self._waiting = error, []

@@ -7,13 +7,16 @@ from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.memory_plan import FURTHEST, plan_memory
 from dnnstack.graph.augmentations import Cutout, Elastic, RandomCrop, Rotate
 from dnnstack.graph.rewrites import rewritten
+from dnnstack.layers.losses.distill import DistillLoss
 from dnnstack.optimizers.adam import Adam
 from dnnstack.optimizers.groups import Group, stretches
 from dnnstack.optimizers.muon import Muon
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.passes.average import evaluated
 from dnnstack.training.augmentation import views_of
+from dnnstack.training.network import Network, Teacher
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.records.formats.provenance import BegunFrom
 from dnnstack.training.renewal import RENEW, make_renewal
 from dnnstack.training.sections import Composition
 
@@ -25,6 +28,8 @@ LATE = Group(kinds=("bias",), freeze_until=1.0)
 RULES = {
     "adam": Composition(Adam(), (LATE,), clip_norm=1.0, averages=("ema",)),
     "adagrad": Composition(ByFormula(chosen=FORMULAS["adagrad"]), (LATE,)),
+    "lion": Composition(ByFormula(chosen=FORMULAS["lion"])),
+    "rmsprop": Composition(ByFormula(chosen=FORMULAS["rmsprop-options"]), (LATE,)),
     "sign": Composition(ByFormula(chosen=FORMULAS["sign"]), averages=("ema",)),
     "muon": Composition(Muon(rest=Sgd(momentum=0.9)), averages=("lookahead",)),
     "parts": Composition(Sgd(momentum=0.9), (LATE,), averages=("lookahead", "ema"), parts=4),
@@ -61,6 +66,25 @@ def test_what_is_counted_is_what_is_bound(bound, graphs, rule, precision, stream
     plan = plan_memory(made, precision, streamed, choices=FURTHEST)
     assert plan.total - plan.libraries == taken
     assert plan.total <= plan_memory(made, precision, streamed).total
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_a_teacher_is_bound_in_the_step(bound, sections, precision):
+    """Beside a student of the same layers, with weights of its own that no gradient reaches."""
+    deep = sections.network("deep")
+    network = Network(deep.layers, DistillLoss(), deep.input_shape, deep.classes)
+    scaling = Preprocessing.standardize([0.5] * 3, [0.2] * 3)
+    network.teacher = Teacher(deep, {}, BegunFrom("x", "0" * 64, "dnnstack", 1), scaling)
+    given = (network, 64, "data", COUNT, EPOCH, TOTAL, scaling, Composition(Sgd(momentum=0.9)))
+    (train, _) = composed.step_of(*given).graphs(0)
+    made = {"train": rewritten(train, CudaBackend.rewrites)}
+    names = {t.name for t in made["train"].tensors() if t.role in ("parameter", "gradient")}
+    assert {"teacher:conv2d_1.weight", "conv2d_1.weight.grad"} <= names
+    assert "teacher:conv2d_1.weight.grad" not in names
+    executable, taken = bound(made, precision, FURTHEST, False)
+    executable.close()
+    plan = plan_memory(made, precision, choices=FURTHEST)
+    assert plan.total - plan.libraries == taken
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])

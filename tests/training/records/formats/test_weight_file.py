@@ -98,12 +98,12 @@ class Harmful:
         return os.mkdir, ("it ran",)
 
 
-@pytest.mark.parametrize("name", ["m.pth", "m.pt", "M.BIN", "m.ckpt", "m.safetensors", "m"])
-@pytest.mark.parametrize("begin", [b"", b"PK\x03\x04"])
-def test_pickles_are_refused_by_name_and_by_content(tmp_path, monkeypatch, name, begin):
+@pytest.mark.parametrize("name", ["m.pth", "m.safetensors", "m"])
+@pytest.mark.parametrize("protocol", [2, 5])
+def test_bare_pickles_are_refused_by_content(tmp_path, monkeypatch, name, protocol):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / name
-    path.write_bytes(begin + pickle.dumps(Harmful()))
+    path.write_bytes(pickle.dumps(Harmful(), protocol))
     with pytest.raises(CheckpointError, match=r"is a pickle of PyTorch.*dnnstack help finetuning"):
         read_weight_file(path)
     assert os.listdir(tmp_path) == [name]
