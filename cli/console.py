@@ -203,6 +203,15 @@ def say(*parts: str) -> None:
     click.echo(clean(parts))
 
 
+def page(text: str) -> None:
+    """Print a long text: on a terminal by a pager, if it has more lines than that."""
+    shown = wrapped_lines(clean([text]), columns(sys.stdout))
+    if sys.stdout.isatty() and shown.count("\n") >= get_terminal_size().lines:
+        click.echo_via_pager(shown)
+    else:
+        tell(text.rstrip("\n"))
+
+
 def show(found: Any, as_json: bool, text: Callable[[], str], indent: int | None = None) -> None:
     """Print a result: its ``to_json()``, or the ``text`` that people read."""
     if as_json:

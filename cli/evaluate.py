@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     epilog=options.examples(
         "dnnstack eval",
         "dnnstack eval --run lenet-2 --split validation",
-        "dnnstack eval --ensemble lenet,lenet-2,lenet-3 --weights validation",
+        "dnnstack eval --ensemble lenet-seeds --weights validation",
         "dnnstack eval --data mnist --data-dir ~/data",
         "dnnstack eval --checkpoint runs/lenet/checkpoints/step-8590.safetensors",
     ),

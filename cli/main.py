@@ -33,6 +33,7 @@ from .importing import import_
 from .lab import lab
 from .look import look, why
 from .lr_find import lr_find
+from .manual import help_
 from .new import new
 from .predict import predict
 from .race import race
@@ -83,7 +84,7 @@ def dnnstack() -> None:
 for command in (
     *(train, sweep, report, evaluate, compare, predict, look, why, compress, export, serve),
     *(new, runs, suspects, weights, data, import_, summary, graph, explain, step, check),
-    *(lr_find, bench, race, lab, config, doctor),
+    *(lr_find, bench, race, lab, config, doctor, help_),
 ):
     command.params.extend(options.loudness())
     command.context_class = usage.Context

@@ -13,7 +13,7 @@ from . import completion, console, options
     short_help="Write a config for a folder of pictures.",
     epilog=options.examples(
         "dnnstack new flowers",
-        "dnnstack new flowers --output mine.yaml",
+        "dnnstack new flowers --output garden.yaml",
         "dnnstack new flowers --init-from torchvision/resnet18",
         "dnnstack train --config flowers.yaml",
     ),

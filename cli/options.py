@@ -84,7 +84,7 @@ init_from = click.option(
     shell_complete=completion.weights,
     help="Begin with the weights of this run, of this file (.safetensors, or .pth of PyTorch), or "
     "of this model of the Hugging Face hub, such as timm/resnet18.a1_in1k, as far as they fit by "
-    "name and shape; see docs/finetuning.md.",
+    "name and shape; see dnnstack help finetuning.",
 )
 
 overrides = click.option(

@@ -49,7 +49,7 @@ def race(
     Every network is evaluated on the test set after its last step. A t test says how probable such
     a mean is if the true one is the target; the claim holds below 0.01. The result is stored in
     runs/race-NAME, with the SHA-256 of all files of the runs. The exit status is 3 if the claim
-    does not hold; with --verify, 1 if something is not as stored. The rules: docs/records.md.
+    does not hold; with --verify, 1 if something is not as stored. The rules: dnnstack help records.
     """
     from ..fitting import changed
     from ..racing import raced, verified

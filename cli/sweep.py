@@ -61,10 +61,10 @@ def sweep(*, as_json: bool, **given: Any) -> int:
     """Search for the best values of a config's keys.
 
     The config has a block search, which names the keys with their ranges or values, the objective
-    and a budget; see docs/groups.md, and lenet-search.yaml of the package, an example. Every trial
-    is a run in the folder of the sweep, runs/NAME-sweep, which also receives best.yaml, the config
-    of the best trial. Trials are judged on validation; the test set is never read. A sweep that was
-    interrupted or killed goes on with --resume.
+    and a budget; see dnnstack help groups, and lenet-search.yaml of the package, an example. Every
+    trial is a run in the folder of the sweep, runs/NAME-sweep, which also receives best.yaml, the
+    config of the best trial. Trials are judged on validation; the test set is never read. A sweep
+    that was interrupted or killed goes on with --resume.
     """
     from ..common.errors import Interrupted
     from ..configs.search import load_search

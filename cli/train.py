@@ -62,7 +62,7 @@ _GOAL_MISSED = 3
     "asynchronous",
     is_flag=True,
     help="With --ranks: each worker computes batches of its own, and servers update the parameters "
-    "with every gradient as it comes; see docs/parallel.md.",
+    "with every gradient as it comes; see dnnstack help parallel.",
 )
 @options.no_graph
 @options.plots_format

@@ -30,7 +30,7 @@ _COMMANDS_ELSEWHERE = {
     "explain --measure": "profile",
     "config --schema": "schema",
     "doctor": "check info",
-    "--help": "help",
+    "help": "docs man manual",
     "--version": "version",
 }
 """Our commands, and the names that other tools have for them."""

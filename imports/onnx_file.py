@@ -98,7 +98,7 @@ def read_onnx(path: Path) -> OnnxFile:
     except DecodeError:
         raise CheckpointError(
             f"{path}: is damaged, or is not an ONNX file; weights without a network can begin a "
-            "training (docs/finetuning.md)"
+            "training (dnnstack help finetuning)"
         ) from None
     except checker.ValidationError as error:
         reason = cut(str(error).partition("\n")[0], 3 * _WIDEST)

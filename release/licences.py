@@ -124,6 +124,14 @@ _PAGE = """
 The page that `dnnstack report` writes contains uPlot 1.6.32 (MIT, Copyright (c) 2022 Leon Sorokin),
 which draws its curves. It is in `reports/vendored`, with its licence.
 """
+_SITE = """
+## With the site
+
+The extra `[docs]` installs Sphinx (BSD-2-Clause), MyST-Parser and Furo (MIT), and what they need.
+All is under licences of the tables above but for docutils: public domain for the most part, with
+files under BSD licences and an editor's mode under GPL-3.0. They make the site and are no part of
+it.
+"""
 _DATA = """
 ## Data of the tests
 
@@ -200,6 +208,7 @@ def page() -> str:
             _GPU,
             _HEIC.strip("\n"),
             _PAGE.rstrip("\n"),
+            _SITE.rstrip("\n"),
             _DATA,
         ]
     )

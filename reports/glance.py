@@ -12,7 +12,7 @@ from .units import quantity, time_text
 if TYPE_CHECKING:
     from .explain import Call, Explanation, Operation
 
-_WHY = "docs/explain.md#why-a-call-is-slow"
+_WHY = "dnnstack help explain#why-a-call-is-slow"
 _TIMES = "microseconds; each call was timed alone, and stands behind the one before in its stream"
 # What would help a call of which this is true; below 8 FLOP a byte, machines wait for memory.
 _HELP: tuple[tuple[Callable[[Operation, Call], bool], str], ...] = (

@@ -243,7 +243,7 @@ def _text(found: Survey, output: Path, chosen: dict[str, Choice], tuned: Tuned |
         normalize = f"{{mean: {mean}, std: {std}}} # those that the weights were trained with"
     return (
         f"# For {found.count:,} pictures of {len(found.classes)} classes: {_classes(found)}.\n"
-        "# Written by dnnstack new; every key can be changed: docs/config.md.\n"
+        "# Written by dnnstack new; every key can be changed: dnnstack help config.\n"
         "#\n"
         f"#   dnnstack train --config {name}\n"
         "#   dnnstack eval\n"

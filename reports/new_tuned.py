@@ -84,7 +84,7 @@ def tuned(name: str, source: Source, classes: Sequence[str]) -> Tuned:
         return Tuned(name, known, f"{layers}\n", last, shape, mean, std)
     raise CheckpointError(
         f"{source.path}: has the weights of no network of pictures that is known: of a run, or of "
-        f"{', '.join(_NETWORKS)}; docs/finetuning.md says how to use weights of others"
+        f"{', '.join(_NETWORKS)}; dnnstack help finetuning says how to use weights of others"
     )
 
 

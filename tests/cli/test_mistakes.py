@@ -123,6 +123,7 @@ FULL = {
     "export": ["export tiny --output net.py --device numpy"],
     "explain": ["explain --config tiny.yaml --device numpy"],
     "graph": ["graph --config tiny.yaml"],
+    "help": ["help", "help --search momentum"],
     "import": ["import net.onnx"],
     "lab": ["lab run relu.py --config tiny.yaml --device numpy", "lab new relu"],
     "look": ["look tiny --device numpy -o filters.png"],

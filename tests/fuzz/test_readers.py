@@ -74,6 +74,7 @@ READERS = {
     "plugins/trust.py": "what the user has allowed, in a folder of his own",
     "reports/doctor_gpu.py": SYSTEM,
     "reports/loggers/wandb.py": "what it has written itself; a failure ends no training",
+    "reports/manual.py": SYSTEM,
     "reports/new_tuned.py": SYSTEM,
     "reports/plots.py": "metrics",
     "reports/rate_curve.py": "metrics",

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 USERS = (
     "cuda12",
     "cuda13",
+    "docs",
     "heic",
     "mpi",
     "nccl12",
@@ -28,6 +29,8 @@ FILES: dict[str, tuple[str, ...]] = {
     "user.txt": (),
     **{f"user-{extra}.txt": (extra,) for extra in USERS},
 }
+# What the tests do not run with: themselves, and what makes the site.
+APART = ("test.txt", "user-docs.txt")
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 _ENTRY = re.compile(r"(?P<requirement>[^\s#][^\\\n]*?)(?P<hashes>( \\\n    --hash=\S+)*)\n")
 
@@ -86,7 +89,7 @@ def test_every_entry_is_one_version_with_hashes(file):
         assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", each) for each in hashes), requirement
 
 
-@pytest.mark.parametrize("file", [name for name in FILES if name != "test.txt"])
+@pytest.mark.parametrize("file", [name for name in FILES if name not in APART])
 def test_users_get_what_is_tested(file):
     """The same files of all packages that the tests run with; only a GPU's are others."""
     tested = {str(requirement): hashes for requirement, hashes in _entries("test.txt")}
@@ -111,6 +114,8 @@ def test_every_requirement_is_locked_within_its_range(python, file):
             locked[name] = str(requirement.specifier).removeprefix("==")
     for line in _direct(file):
         wanted = Requirement(line)
+        if not _applies(wanted, python):
+            continue
         version = locked.get(canonicalize_name(wanted.name))
         assert version is not None, f"release/{file} lacks {wanted}; run release/lock"
         assert wanted.specifier.contains(version), f"{wanted} is locked to {version}"

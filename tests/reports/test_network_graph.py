@@ -200,7 +200,10 @@ def test_what_would_help_follows_from_what_takes_most(call, flops, help):
     assert "most is in this (85%), n1 (8%), n2 (4%)" in found["text"]
     told.whole = None
     assert glance(told)["help"] is None
-    assert "the step computes 5 FLOP; --measure says what helps (docs/" in glance(told)["text"]
+    assert (
+        "the step computes 5 FLOP; --measure says what helps (dnnstack help "
+        in glance(told)["text"]
+    )
 
 
 def test_the_command_draws_and_prints(tmp_path, monkeypatch, capsys):

@@ -143,7 +143,7 @@ def begin(source: Source, shapes: Mapping[str, Shape], skip: Sequence[str]) -> S
         raise CheckpointError(
             f"{source.path}: nothing in it fits the network by name and shape:",
             *(f"  {line}" for line in _first([*new, *left])),
-            "docs/finetuning.md says which names are known",
+            "dnnstack help finetuning says which names are known",
         )
     origin = BegunFrom(str(source.path.absolute()), source.sha256, source.layout, len(values))
     known = source.trained, source.preprocessing

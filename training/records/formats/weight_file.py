@@ -29,7 +29,7 @@ LONGEST_HEADER = 1 << 26
 _LONGEST_REASON = 600
 _ZIP, _PICKLES = b"PK\x03\x04", (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _CONVERSION = (
-    "torch.load(..., weights_only=True) and safetensors.torch.save_file (docs/finetuning.md)"
+    "torch.load(..., weights_only=True) and safetensors.torch.save_file (dnnstack help finetuning)"
 )
 
 
