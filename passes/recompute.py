@@ -93,7 +93,9 @@ def _again(
     for block in blocks:
         wanted, ops = set(read), list[Op]()
         for op in reversed(block):
-            if _repeats(op) and not wanted.isdisjoint(op.tensors(op.outputs)):
+            # Vectors, such as the statistics of batch norm, are kept.
+            large = (tensor for tensor in op.tensors(op.outputs) if len(tensor.shape) > 1)
+            if _repeats(op) and not wanted.isdisjoint(large):
                 ops.insert(0, op)
                 wanted.update(tensor for tensor in op.reads() if tensor not in kept)
         made = {tensor for op in ops for tensor in op.tensors(op.outputs)} - kept

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from math import inf
 
-from ...common.errors import BackendUnavailableError, CublasError, CudnnError
+from ...common.errors import BackendUnavailableError, ConfigError, CublasError, CudnnError
 from ...common.text import listed
 from ...graph.graph import Graph
 from ...graph.ops import Conv2d
@@ -118,6 +118,11 @@ class CudaBackend:
             options = replace(options, precision="fp32", fusion=False)
 
         def planned(graphs: Sections, trained: Sections, chosen: Precision) -> Plan:
+            if options.share_memory and chosen == "bf16":
+                raise ConfigError(
+                    "train.recompute: is not proven to keep every bit on a GPU in bf16; use "
+                    "run.precision: tf32, or leave it out"
+                )
             arithmetic = Arithmetic.of(chosen, options.fusion, options.deterministic)
             arithmetic = replace(arithmetic, lecture=lectured, share=options.share_memory)
             free = self._pictures.reserve(trained.values()) + self.free_bytes()

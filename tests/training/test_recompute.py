@@ -9,6 +9,7 @@ import pytest
 from dnnstack.backends.cuda.memory_plan import plan_memory
 from dnnstack.backends.onednn.memory import Places
 from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.common.errors import ConfigError
 
 from ..support.random_nets import Training, pictures
 from .test_random_nets import onednn, session_of
@@ -95,10 +96,16 @@ def test_a_gpu_needs_less_by_its_plan(precision):
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("streams", ["1", "2"])
-@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
 def test_the_same_bits_on_a_gpu(cuda, precision, streams, monkeypatch):
     from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 
     choices = {**DEFAULT_CHOICES[precision], "streams": streams}
     monkeypatch.setitem(DEFAULT_CHOICES, precision, choices)
     assert_same_bits(cuda, precision=precision)
+
+
+@pytest.mark.cuda
+def test_bfloat16_on_a_gpu_is_refused(cuda):
+    with pytest.raises(ConfigError, match=r"train\.recompute: .*use run\.precision: tf32"):
+        trained(cuda, True, precision="bf16")
