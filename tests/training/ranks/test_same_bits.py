@@ -20,7 +20,10 @@ DEEP = "\n" + beside(__file__, "same_bits_deep.yaml")
 def runs(request, tmp_path_factory):
     """A folder with a training by 1, 2 and 4 ranks, in runs of these names."""
     folder = tmp_path_factory.mktemp(request.param)
-    (folder / "net.yaml").write_text(NET + RULES[request.param])
+    pooled, dropped = "  - max_pool2d\n", "  - dropout: {rate: 0.3}\n"
+    text = NET.replace(pooled, f"{pooled}  - group_norm: {{groups: 2}}\n  - layer_norm\n")
+    text = text.replace(dropped, f"{dropped}  - stochastic_depth: {{rate: 0.2}}\n")
+    (folder / "net.yaml").write_text(text + RULES[request.param])
     trained_alone(folder, "--config", "net.yaml", "--set", "name=by-1")
     for ranks in (2, 4):
         done = trained(folder, ranks, "--config", "net.yaml", "--set", f"name=by-{ranks}")
