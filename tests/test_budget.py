@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 # The product is every other folder but that of the release.
-LIMITS = {"product": 95_850, "tests": 82_845, "benchmarks": 3_650}
+LIMITS = {"product": 95_850, "tests": 82_865, "benchmarks": 3_650}
 APART = {"tests", "benchmarks", "release"}
 COUNTED = {".py", ".cu", ".cuh", ".js", ".html", ".c"}
 # What programs leave in a checkout: at its root, and anywhere.
