@@ -11,6 +11,7 @@ import pytest
 from dnnstack.backends.base import Array, Options
 from dnnstack.backends.onednn import memory, store
 from dnnstack.backends.onednn.executable import OneDnnExecutable
+from dnnstack.graph import ops
 from dnnstack.graph.graph import EXTERNAL
 from dnnstack.optimizers.adam import Adam
 from dnnstack.optimizers.muon import Muon
@@ -18,6 +19,7 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.sections import Composition
 
 from ...support.op_cases import CASES
+from ...support.op_draft import Draft
 from ...support.specs import spec
 
 pytestmark = pytest.mark.usefixtures("norms_by_onednn")
@@ -141,3 +143,21 @@ def test_padding_of_blocks_is_written_too(make) -> None:
             assert np.isfinite(held.array()).all(), tensor.name
             padded += 1
     assert padded > 5
+
+
+def test_what_is_written_late_does_not_come_behind_a_later_tensor(onednn):
+    """Variances that nobody reads, whose place a product may have."""
+    d = Draft(np.random.default_rng(1), "normal")
+    x, var = d.floats("x", 1, 20, 4, 4), d.graph.tensor("var", (20,))
+    ends = {"mean": d.out("mean", 20), "inverse_std": d.out("inverse_std", 20)}
+    d.graph.add(ops.BatchNorm(x=x, y=d.out("y", *x.shape), **ends, var=var, momentum=1.0, eps=0.1))
+    a, b, c = d.floats("a", 2, 3), d.floats("b", 5, 3, role="parameter"), d.out("c", 2, 5)
+    d.graph.add(ops.MatMul(a=a, b=b, c=c, transpose_b=True))
+    dy, dx = d.floats("dy", *x.shape), d.out("dx", *x.shape)
+    d.graph.add(ops.BatchNormBackward(x=x, dy=dy, **ends, dx=dx, eps=0.1))
+    executable = onednn.compile({"one": d.graph}, Options(share_memory=True, tune=False))
+    for tensor, value in d.values.items():
+        executable.write(tensor, value)
+    executable.run("one")
+    np.testing.assert_allclose(executable.read(c), d.values[a] @ d.values[b].T, rtol=1e-5)
+    executable.close()

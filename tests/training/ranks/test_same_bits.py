@@ -21,7 +21,10 @@ DEEP = "\n" + beside(__file__, "same_bits_deep.yaml")
 def runs(request, tmp_path_factory):
     """A folder with a training by 1, 2 and 4 ranks, in runs of these names."""
     folder = tmp_path_factory.mktemp(request.param)
-    text = NET.replace("{max_steps", PLATEAU).replace("validation: 48", "validation: 120")
+    pooled, dropped = "  - max_pool2d\n", "  - dropout: {rate: 0.3}\n"
+    text = NET.replace(pooled, f"{pooled}  - group_norm: {{groups: 2}}\n  - layer_norm\n")
+    text = text.replace(dropped, f"{dropped}  - stochastic_depth: {{rate: 0.2}}\n")
+    text = text.replace("{max_steps", PLATEAU).replace("validation: 48", "validation: 120")
     (folder / "net.yaml").write_text(text + RULES[request.param])
     trained_alone(folder, "--config", "net.yaml", "--set", "name=by-1")
     for ranks in (2, 4):
