@@ -40,7 +40,11 @@ def layer_place(layers: Sequence[Any], message: str) -> str:
 
     found = _LAYER.match(message)
     places = {name: layer.place for name, layer in named_layers(layers)}
-    return places.get(found[1], "") if found else ""
+    name = found[1] if found else ""
+    while name not in places and name:
+        # A layer that is made of others has names for these.
+        name = name.rpartition(".")[0]
+    return places.get(name, "")
 
 
 def _place(node: Node, path: list[str]) -> str | None:

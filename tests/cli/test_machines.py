@@ -27,6 +27,7 @@ RUNS, SWEEP = "runs", "tiny-sweep"
 WORDS = ("sweep", "--config", "tiny.yaml", "--device", "numpy", "--threads", "1")
 # Trials that are the same in any order, long enough for both machines to have some.
 SEARCH = """\
+checkpoint: {every_epochs: 1}
 search:
   trials: TRIALS
   sampler: random
