@@ -98,7 +98,7 @@ Validation = Annotated[
 
 
 def _batch_size(value: Any) -> Any:
-    if is_whole(value) and value < 1:
+    if value != "auto" and not (is_whole(value) and value >= 1):
         raise problem("expected a number of at least 1, or auto", words=("auto",))
     return 0 if value == "auto" else value
 
