@@ -62,12 +62,19 @@ def samples(report: DataReport, seed: int) -> list[tuple[str, NDArray[np.uint8]]
             parts.append(reduced(_pixels(report, x), smaller))
         return np.concatenate(parts)
 
+    picked = [order[images.labels[order] == label][:count] for label in range(len(classes))]
+    ends = np.cumsum([len(each) for each in picked])[:-1]
+    # All classes together: what is mixed into a picture depends on its place among them.
+    together = np.concatenate(picked)
+    epochs = (None, 0, 1) if report.augment else (None,)
+    views = [np.split(shown(together, epoch), ends) for epoch in epochs]
     rows = []
-    for label, name in enumerate(drawable(tuple(classes), _LONGEST_TITLE)):
-        chosen = order[images.labels[order] == label][:count]
-        rows.append((name, shown(chosen, None)))
-        for epoch in range(2 if report.augment and len(chosen) else 0):
-            rows.append((f"epoch {epoch + 1}", shown(chosen, epoch)))
+    for name, plain, *augmented in zip(
+        drawable(tuple(classes), _LONGEST_TITLE), *views, strict=True
+    ):
+        rows.append((name, plain))
+        if len(plain):
+            rows += [(f"epoch {epoch}", view) for epoch, view in enumerate(augmented, 1)]
     return rows
 
 

@@ -192,10 +192,9 @@ def _loss(config: RunConfig, kind: Kind, dataset: str) -> Loss:
     options = {k: v for k, v in config.loss.options().items() if k != "class_weights"}
     loss = LOSSES[config.loss.type](**options, target=kind)
     if kind not in loss.kinds:
-        fit = [f"'{name}'" for name, each in sorted(LOSSES.items()) if kind in each.kinds]
         raise ConfigError(
             f"loss.type: '{loss.kind}' is not for {named(kind)}, which are the targets of "
-            f"'{dataset}'; use {' or '.join(fit)}"
+            f"'{dataset}'; use {_losses_for(kind)}"
         )
     for place, each in enumerate(config.data.augment):
         if not issubclass(AUGMENTATIONS[each.type], Mixing):
@@ -208,9 +207,13 @@ def _loss(config: RunConfig, kind: Kind, dataset: str) -> Loss:
         if "distribution" not in loss.kinds:
             raise ConfigError(
                 f"{where}: makes shares of classes, which loss '{loss.kind}' does not take; remove "
-                "it, or use 'cross_entropy' or 'mse'"
+                f"it, or use {_losses_for('distribution')}"
             )
     return loss
+
+
+def _losses_for(kind: Kind) -> str:
+    return " or ".join(f"'{name}'" for name, each in sorted(LOSSES.items()) if kind in each.kinds)
 
 
 def check_declared(config: RunConfig) -> None:

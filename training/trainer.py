@@ -253,7 +253,7 @@ def _start(
     wanted = config.init_from
     if wanted is None:
         return None
-    given = (wanted.source, Path(config.run.dir), notice, downloads)
+    given = (wanted.source, Path(config.run.dir), notice, downloads or Downloads())
     source = open_source(*given, stop_requested)
     shapes = {tensor.name: tensor.shape for tensor in network.learned()}
     return begin(source, shapes, wanted.skip or ())

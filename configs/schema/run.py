@@ -98,9 +98,11 @@ Validation = Annotated[
 
 
 def _batch_size(value: Any) -> Any:
-    if is_whole(value) and value < 1:
+    if value == "auto":
+        return 0
+    if (is_whole(value) and value < 1) or (isinstance(value, str) and value.isalpha()):
         raise problem("expected a number of at least 1, or auto", words=("auto",))
-    return 0 if value == "auto" else value
+    return value
 
 
 _BATCH = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": LARGEST}, {"enum": ["auto"]}]}

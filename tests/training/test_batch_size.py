@@ -119,7 +119,7 @@ def test_auto_is_written_as_it_is_read(tiny):
     assert config.model_dump()["data"]["batch_size"] == "auto"
     assert parse_config(effective_yaml(config), "x") == config
     assert load_config(config.model_dump(), {"data.batch_size": 8}).data.batch_size == 8
-    for wrong in (0, -1):
+    for wrong in (0, -1, "Auto"):
         with pytest.raises(ConfigError, match=r"expected a number of at least 1, or auto"):
             tiny(f"data.batch_size={wrong}")
 

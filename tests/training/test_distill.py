@@ -10,6 +10,7 @@ from dnnstack.common.errors import CheckpointError, ConfigError
 from dnnstack.training.assemble import build_network, describe_data
 from dnnstack.training.records.formats.checkpoint import read_checkpoint
 from dnnstack.training.records.formats.store import newest_checkpoint
+from dnnstack.training.records.resume import as_begun, open_resume
 from dnnstack.training.weights.teacher import teach
 
 from ..support.resuming import go
@@ -52,6 +53,22 @@ def test_a_resume_changes_no_bit(tiny, backend, teacher, more):
     assert teacher.path.read_bytes() == before
 
 
+def test_another_teacher_is_not_read_at_a_resume(tiny, backend, teacher, monkeypatch):
+    config, texts = student(tiny, teacher), []
+    half, folder = go(config, backend, stop_at=5), teacher.path.parents[1]
+    resume = open_resume(half.run, texts.append)
+    monkeypatch.chdir(folder.parent)
+    given = str(folder), folder.name, f"{folder.name}/checkpoints/{teacher.path.name}", "else"
+    for name in given:
+        loss = config.loss.model_copy(update={"teacher": name})
+        begun = as_begun(resume, config.model_copy(update={"loss": loss}), texts.append)
+        assert begun.loss.teacher == str(teacher.path)
+    assert texts == [
+        "loss.teacher: else is not read, because a resumed run goes on with its own teacher, "
+        f"{teacher.path}"
+    ]
+
+
 def test_a_student_that_is_its_teacher_learns_nothing(tiny, backend, teacher):
     """Which answers as outside training: the student's frozen normalisation does so too."""
     same = (f"layers={NET}", f"init_from={teacher.path}", "loss.weight=1", "optimizer.lr=1e-3")
@@ -76,6 +93,7 @@ def test_parts_of_a_batch_teach_as_the_whole(tiny, backend, teacher):
     ("changes", "message"),
     [
         (("loss.teacher=runs/gone",), r"^loss\.teacher: runs/gone: no such file or run"),
+        (("loss.teacher=org/model",), r"^loss\.teacher: org/model: no such file or run; runs"),
         (("loss={type: distill}",), r"loss\.teacher: is missing"),
         (
             ("data.normalize={mean: 0.5, std: 0.5}",),

@@ -114,6 +114,7 @@ def test_accuracy_is_that_of_the_larger_share(tiny: Tiny, reference: Backend) ->
 
 WRONG = [
     ("[mixup]", ["loss=focal"], r"augment\.0\.mixup: makes shares of classes, which loss 'focal'"),
+    ("[cutmix]", ["loss=focal"], "use 'cross_entropy' or 'distill' or 'mse'$"),
     ("[random_flip, cutmix]", ["loss=hinge"], r"augment\.1\.cutmix: makes shares of classes"),
     ("[mixup, random_flip]", [], "'random_flip' cannot follow 'mixup': mixup and cutmix come"),
     ("[mixup, cutmix]", [], "add up to 2, more than 1; .* such as probability: 0.5"),
@@ -137,3 +138,9 @@ def test_the_sheet_shows_mixed_pictures(tiny: Tiny) -> None:
     for at in range(3):
         differs = [(a != b).any() for a, b in zip(mixed[at][1], plain[at][1], strict=True)]
         assert sum(differs) == 0 if at == 0 else 0 < sum(differs) < len(differs)
+
+
+def test_the_sheet_mixes_each_picture_with_another(tiny: Tiny) -> None:
+    most = "data.augment=[cutmix: {alpha: 1e-3}]"
+    rows = [view for _, view in samples(report(tiny(most), Path("unused")), 5)]
+    assert not any((a == b).all() for a, b in zip(rows[1], rows[4], strict=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -162,6 +163,13 @@ def as_begun(resume: Resume, config: RunConfig, notice: Callable[[str], None]) -
         )
     teacher = getattr(begun.loss, "teacher", "")
     if teacher and config.loss.type == begun.loss.type:
+        named = os.path.expanduser(getattr(config.loss, "teacher", ""))
+        here = Path(named).absolute(), Path(config.run.dir, named).absolute()
+        if not any(map(Path(teacher).is_relative_to, here)):
+            notice(
+                f"loss.teacher: {named} is not read, because a resumed run goes on with its own "
+                f"teacher, {teacher}"
+            )
         loss = config.loss.model_copy(update={"teacher": teacher})
         config = config.model_copy(update={"loss": loss})
     return settled(config.model_copy(update={"init_from": begun.init_from}), begun)

@@ -79,8 +79,8 @@ def open_source(
 
     Of a run without validation, it is the newest checkpoint. Checkpoints are verified, and of
     averaged weights the averages are offered. A name such as ``org/model`` that is neither is that
-    of a hub's model, which ``downloads`` may get. Raises CheckpointError; and Interrupted while
-    that is downloaded.
+    of a hub's model, which ``downloads`` may get; without them no hub is asked. Raises
+    CheckpointError; and Interrupted while that is downloaded.
     """
     path = Path(os.path.expanduser(reference))
     try:
@@ -92,9 +92,10 @@ def open_source(
     if is_folder:
         # In the folder of the runs, a name that is not there is a slip of the pen.
         here = path.exists() or (runs_dir / path).exists()
-        if here or path.parent.absolute() == runs_dir.absolute() or not names_model(reference):
+        here = here or path.parent.absolute() == runs_dir.absolute()
+        if here or downloads is None or not names_model(reference):
             return _of_checkpoint(_of_run(reference, runs_dir, notice))
-        download = partial(from_hub, reference, downloads or Downloads())
+        download = partial(from_hub, reference, downloads)
         path = interruptible(download, stop_requested)
     if is_compressed(path):
         return _of_checkpoint(read_compressed(path).checkpoint)
