@@ -82,11 +82,10 @@ class Bench:
         """A row for each batch size and program."""
         about = f"A training step of {self.config} on {self.backend}"
         head = ["batch", "step of", *_PHASES, "whole step", "quartiles", "samples/s"]
-        rows = [
-            [*head, "memory", "of limit", "/ ours"],
-            *(r for b in self.batches for r in b.rows()),
-        ]
-        return paragraph([about, versions_text(self.versions), "", *table(rows, "><>")])
+        rows = [row for each in self.batches for row in each.rows()]
+        compared = None if any(each.ratios for each in self.batches) else -1
+        shown = [row[:compared] for row in ([*head, "memory", "of limit", "/ ours"], *rows)]
+        return paragraph([about, versions_text(self.versions), "", *table(shown, "><>")])
 
     def slower(self, before: Bench) -> list[str]:
         """What of ours takes longer than before by more than the noise of both: no quartiles

@@ -63,7 +63,10 @@ def page(topic: str) -> str:
     if name not in names:
         near = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise UsageError(f"there is no page {name!r}; {hint}dnnstack help lists all pages")
+        raise UsageError(
+            f"there is no page {name!r}; {hint}dnnstack help lists all pages, "
+            f"--search {name} the sections with that word"
+        )
     sections = _sections(names[name])
     if not anchor:
         return sections[0].text

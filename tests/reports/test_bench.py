@@ -160,6 +160,10 @@ def test_a_row_for_each_program():
     assert "64" in FOUND._repr_html_()
     bare = replace(FOUND.batches[0], ratios={}, bytes=None, fraction_of_limit=None)
     assert bare.rows()[0][-3:] == ["", "", ""]
+    # What compares is shown where there is something to compare with.
+    texts = [replace(FOUND, batches=each).as_text() for each in ((bare,), (bare, *FOUND.batches))]
+    assert ["/ ours" in text for text in texts] == [False, True]
+    assert all("of limit" in text for text in texts)
 
 
 def test_a_program_may_ask(tiny, tmp_path):

@@ -73,7 +73,8 @@ def read_weight_file(path: Path) -> WeightFile:
     try:
         arrays, metadata = (torch_arrays(data), {}) if is_torch else _parsed(data)
     except ValueError as error:
-        what = "file of weights that torch.save has written" if is_torch else "safetensors file"
+        named = is_torch or path.suffix in (".pth", ".pt")
+        what = "file of weights that torch.save has written" if named else "safetensors file"
         raise CheckpointError(
             f"{path}: is damaged, or is not a {what}: {cut(str(error), _LONGEST_REASON)}; fetch it "
             "again, and compare its SHA-256 with the one that its source gives"

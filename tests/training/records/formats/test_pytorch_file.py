@@ -170,6 +170,7 @@ def test_archives_that_are_none_of_pytorch(read, tmp_path):
     size = struct.pack("<I", len(whole) + 1)
     for data, said in (
         (whole[:-9], "File is not a zip file"),
+        (b"x" + whole, "is not a file of weights that torch.save has written"),
         (whole[: at + 1] + b"x" + whole[at + 2 :], "Bad CRC-32 for file 'm/data/0'"),
         (torch_file(mapping(w=ROW), DATA, zipfile.ZIP_DEFLATED), "'data.pkl' is compressed"),
         (torch_file(b"N", {"x/data.pkl": b"N."}), "has 2 entries data.pkl, not one"),
