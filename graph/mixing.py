@@ -89,7 +89,9 @@ def betas(alpha: float) -> NDArray[np.float64]:
 def tables(mixes: tuple[Mixing, ...], height: int, width: int) -> NDArray[np.float32]:
     """Those of all, and last that of what stays as it is: (len(mixes) + 1, DRAWS, 3)."""
     plain = np.tile(np.array([1, 0, 0], np.float32), (DRAWS, 1))
-    return np.stack([*(each.table(height, width) for each in mixes), plain])
+    found = np.stack([*(each.table(height, width) for each in mixes), plain])
+    found.flags.writeable = False
+    return found
 
 
 def last_words(mixes: Sequence[Mixing]) -> list[int]:

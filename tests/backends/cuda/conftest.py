@@ -157,7 +157,7 @@ def fake_cuda(monkeypatch):
         zeros=allocate,
         ones=lambda shape, dtype="float32": allocate(shape, dtype, 1),
         zeros_like=lambda array: allocate(array.shape, array.dtype),
-        asarray=lambda values, dtype=None: counted(np.array(values, dtype)),
+        asarray=lambda values, dtype=None: counted(np.require(values, dtype, "W")),
         at_address=_at_address,
         pool=SimpleNamespace(free_bytes=lambda: 0),
         get_default_memory_pool=lambda: SimpleNamespace(free_bytes=lambda: 0),
