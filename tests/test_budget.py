@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 # The product is every other folder but that of the release.
-LIMITS = {"product": 99_290, "tests": 86_100, "benchmarks": 3_720}
+LIMITS = {"product": 99_290, "tests": 86_110, "benchmarks": 3_720}
 APART = {"tests", "benchmarks", "release"}
 COUNTED = {".py", ".cu", ".cuh", ".js", ".html", ".c"}
 # What programs leave in a checkout: at its root, and anywhere.

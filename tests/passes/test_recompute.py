@@ -53,6 +53,9 @@ def test_a_deep_network_needs_less_than_half_at_a_time() -> None:
     assert len(order) == len(set(order)) > 9
     begins = [int(name.split(".")[0].removeprefix("residual_")) for name in order if "." in name]
     assert begins[0] > begins[-1]
+    # Of the norm at the end of a block backward reads the statistics alone, which are kept.
+    assert "residual_2.batch_norm_3" in order
+    assert "residual_2.batch_norm_4" not in order
     # The last block is not computed again.
     assert "flatten_1" not in order
     assert {op.origin[0].phase for op in after.body if op.origin[0].layer in order} == {
@@ -87,6 +90,14 @@ def test_statistics_and_exchanges_happen_once() -> None:
         assert op.var.name == op.mean.name.removesuffix("mean.again") + "var.again"
         assert op.var.shape == op.mean.shape
     assert Counter(isinstance(op, AllReduce) for op in after.body)[True] == 1
+
+
+def test_what_ranks_share_out_happens_once(monkeypatch) -> None:
+    monkeypatch.setattr(Activation, "shared_out", True)
+    after = recomputed(section(5))
+    made = [op for op in after.body if any(t.name.endswith(".again") for t in op.writes())]
+    assert made
+    assert not any(isinstance(op, Activation) for op in made)
 
 
 def test_dropout_draws_the_same_again() -> None:
